@@ -1,0 +1,57 @@
+# Every command of the project. Each target does its own set-up, and is quick when that is done already.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help tools build demo dev test lint check-alerts bench clean-tools
+
+CARGO ?= cargo
+# What a target passes on to the program: make demo ARGS='--jobs 1000'
+ARGS ?=
+
+# A heading that stands out in a long log.
+say = @printf '\n== %s\n' '$(1)'
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+tools: ## fetch Postgres, Redis and anvil into .tools/
+	@scripts/tools.sh postgres redis anvil
+
+build: ## build the program, unoptimised (target/debug/holdfast)
+	$(call say,build)
+	$(CARGO) build --locked
+
+demo: tools build ## the main job, shown: two relayers, one killed in the middle, nothing lost
+	$(call say,demo)
+	target/debug/holdfast demo $(ARGS)
+
+dev: tools build ## the whole service with its own Postgres, Redis and EVM node
+	target/debug/holdfast dev $(ARGS)
+
+test: ## everything that must hold before a change lands: lint, all tests, alert rules
+	$(call say,tools)
+	@scripts/tools.sh postgres redis anvil promtool
+	@$(MAKE) --no-print-directory lint
+	$(call say,tests)
+	$(CARGO) test --workspace --locked
+	@$(MAKE) --no-print-directory check-alerts
+
+lint: ## formatting and clippy, warnings denied
+	$(call say,formatting)
+	$(CARGO) fmt --all --check
+	$(call say,clippy)
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+check-alerts: ## the alert rules, and their unit tests
+	$(call say,alert rules)
+	@scripts/tools.sh promtool
+	@scripts/promtool.sh
+
+bench: tools ## load against the service, the raw node and raw Postgres, optimised (the first build takes about ten minutes)
+	$(call say,bench)
+	$(CARGO) build --release --locked
+	target/release/holdfast bench $(ARGS)
+
+clean-tools: ## remove what `make tools` fetched
+	rm -rf .tools

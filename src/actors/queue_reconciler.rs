@@ -1,0 +1,133 @@
+//! QueueReconciler: holds Redis against Postgres. Recreates what Redis lost, gives open jobs a fresh generation where Redis holds a
+//! terminal record, heals leftovers, and notices the loss of all of Redis by an epoch key. The only writer of delivery generations.
+
+use super::supervisor::Probe;
+use super::{Beat, Stage, Wake, outbox_publisher};
+use crate::delivery::{Delivery, Published, Standing};
+use crate::store::{self, Db, outbox::Due};
+use crate::telemetry::metrics;
+use futures::FutureExt;
+use std::sync::Arc;
+use std::time::Duration;
+use uuid::Uuid;
+
+const BATCH: u32 = 500;
+const LEASE: Duration = Duration::from_secs(5);
+/// How often it looks for due checks and for the epoch.
+const EVERY: Duration = Duration::from_secs(1);
+
+#[derive(Clone)]
+struct Work {
+    db: Db,
+    delivery: Arc<Delivery>,
+    prefix: String,
+    recheck: Duration,
+    publisher: Wake,
+}
+
+/// Starts the actor. `recheck` is QUEUE_RECONCILE_SECONDS.
+#[must_use]
+pub fn start(stage: &Stage, db: Db, delivery: Arc<Delivery>, prefix: &str, recheck: Duration, publisher: Wake) -> Probe {
+    let work = Work { db, delivery, prefix: prefix.to_owned(), recheck, publisher };
+    let round = move || {
+        let work = work.clone();
+        async move {
+            if let Err(error) = work.round().await {
+                tracing::warn!(event = "queue_reconcile_failed", %error, "reconciling waits for Postgres");
+            }
+        }
+        .boxed()
+    };
+    Beat { name: "queue_reconciler", every: EVERY.min(recheck), wake: Wake::default(), round: Arc::new(round) }.start(stage)
+}
+
+impl Work {
+    async fn round(&self) -> Result<(), store::Error> {
+        self.watch_epoch().await?;
+        loop {
+            let due = store::outbox::claim_checks(&self.db, BATCH, LEASE).await?;
+            if due.is_empty() {
+                return Ok(());
+            }
+            if !self.check(&due).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A Redis without our epoch lost everything: every open delivery becomes due at once instead of at its next check.
+    async fn watch_epoch(&self) -> Result<(), store::Error> {
+        let Ok(held) = self.delivery.epoch().await else { return Ok(()) };
+        let known = store::outbox::epoch(&self.db, &self.prefix).await?;
+        if held.is_some() && held == known {
+            return Ok(());
+        }
+        let planted = match held {
+            Some(epoch) => epoch,
+            None => match self.delivery.plant_epoch(Uuid::now_v7()).await {
+                Ok(epoch) => epoch,
+                Err(_) => return Ok(()),
+            },
+        };
+        // Deliveries first, then the epoch: a crash in between repeats the work, it never skips it.
+        let lost = if known.is_some() { store::outbox::republish_all(&self.db).await? } else { 0 };
+        if store::outbox::start_epoch(&self.db, &self.prefix, known, planted).await? && known.is_some() {
+            metrics::DELIVERY_EPOCHS.add(1, &[]);
+            tracing::warn!(event = "delivery_epoch_changed", deliveries = lost, "Redis lost its data: every open delivery is published again");
+        }
+        self.publisher.wake();
+        Ok(())
+    }
+
+    /// Says whether Redis answered.
+    async fn check(&self, due: &[Due]) -> Result<bool, store::Error> {
+        let ids: Vec<_> = due.iter().map(|one| (one.job, one.generation)).collect();
+        let standings = match self.delivery.standing(&ids).await {
+            Ok(standings) => standings,
+            Err(error) => {
+                tracing::debug!(%error, "checks wait for Redis");
+                return Ok(false);
+            }
+        };
+        let (mut fine, mut absent, mut spent) = (Vec::new(), Vec::new(), Vec::new());
+        for (one, standing) in due.iter().zip(standings) {
+            match standing {
+                Standing::Waiting | Standing::Delayed | Standing::Active => fine.push((one.job, one.generation)),
+                Standing::Absent => absent.push(*one),
+                Standing::Finished => spent.push((one.job, one.generation)),
+                Standing::Orphan => {
+                    if self.delivery.heal_orphan(one.job, one.generation).await.unwrap_or(false) {
+                        absent.push(*one);
+                    }
+                }
+            }
+        }
+        if !fine.is_empty() {
+            store::outbox::published(&self.db, &fine, self.recheck).await?;
+        }
+        self.recreate(&absent).await?;
+        if !spent.is_empty() {
+            let advanced = store::outbox::advance_generations(&self.db, &spent).await?;
+            metrics::OUTBOX_GENERATIONS_ADVANCED.add(u64::try_from(advanced.len()).unwrap_or(0), &["terminal_record"]);
+            for (job, generation) in advanced {
+                tracing::info!(event = "generation_advanced", %job, generation, "Redis holds a terminal record of an open job");
+            }
+            self.publisher.wake();
+        }
+        Ok(true)
+    }
+
+    async fn recreate(&self, absent: &[Due]) -> Result<(), store::Error> {
+        if absent.is_empty() {
+            return Ok(());
+        }
+        let answers = self.delivery.publish(&outbox_publisher::cards(absent)).await;
+        let done: Vec<_> = absent.iter().zip(&answers).filter(|(_, answer)| answer.is_ok()).map(|(one, _)| (one.job, one.generation)).collect();
+        let new = answers.iter().filter(|answer| matches!(answer, Ok(Published::New))).count();
+        metrics::OUTBOX_RECREATED.add(u64::try_from(new).unwrap_or(0), &[]);
+        if !done.is_empty() {
+            store::outbox::published(&self.db, &done, self.recheck).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,286 @@
+//! Questions to the chain. Owns which of them one endpoint may answer (hedged) and which need a majority (ballot). Never writes.
+//! Called through the trait `Chain`.
+
+use super::endpoint::Endpoint;
+use super::error::{Error, Failure};
+use super::pool::Pool;
+use super::types::{BlockTag, EndpointHead, FeeQuote, Head, Heads, Receipt, Role, Votes};
+use super::wire::{Amount, Block, BlockIdentity, FeeHistory, Quantity, Request, WireReceipt, address_params};
+use crate::domain::quorum::{Decision, Vote, decide, reached};
+use crate::domain::rpc_verdict::Class;
+use crate::telemetry::metrics;
+use entity::values::{Address, Hash, Wei};
+use futures::future::join_all;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// Blocks whose fees are looked at, and the percentile of their rewards.
+const FEE_HISTORY: &str = "[\"0x5\",\"latest\",[50]]";
+
+impl From<Block> for Head {
+    fn from(block: Block) -> Self {
+        Self {
+            number: block.number.0,
+            hash: block.hash,
+            base_fee: block.base_fee_per_gas.map(|fee| fee.0),
+            gas_limit: block.gas_limit.0,
+            timestamp: block.timestamp.0,
+        }
+    }
+}
+
+fn latest_block() -> Request {
+    Request::new("eth_getBlockByNumber", "[\"latest\",false]".to_owned())
+}
+
+fn transaction_count(address: Address, tag: &str) -> Request {
+    Request::new("eth_getTransactionCount", address_params(address, tag))
+}
+
+/// The newest block of one endpoint, or None. Not to answer in time is a fault of the endpoint, for everybody waits for the heads.
+async fn poll_head(endpoint: Arc<Endpoint>, wait: Duration) -> EndpointHead {
+    let asked = timeout(wait, async {
+        endpoint.refresh_identity().await;
+        endpoint.ask_one::<Block>(latest_block()).await
+    });
+    let head = match asked.await {
+        Ok(answer) => answer.ok().map(Head::from),
+        Err(_) => {
+            endpoint.overdue(wait);
+            None
+        }
+    };
+    if let Some(head) = head {
+        endpoint.health.set_head(head.number);
+    }
+    EndpointHead { endpoint: endpoint.name().to_owned(), head }
+}
+
+impl Pool {
+    pub(super) async fn ask_head(&self) -> Result<Head, Error> {
+        let head = self.hedged(self.hedge(), |endpoint| async move {
+            let block = endpoint.ask_one::<Block>(latest_block()).await?;
+            endpoint.health.set_head(block.number.0);
+            Ok(Head::from(block))
+        });
+        Ok(head.await?)
+    }
+
+    /// Asks every reader for its newest block, checks chain identities that are due, and measures the lags.
+    pub(super) async fn ask_heads(&self) -> Heads {
+        let wait = self.head_wait();
+        let mut polls = Vec::with_capacity(self.configured());
+        for endpoint in self.readers() {
+            polls.push(poll_head(Arc::clone(endpoint), wait));
+        }
+        let readers = join_all(polls);
+        let writer = async {
+            let writer = self.writer();
+            if writer.role == Role::Write && timeout(wait, writer.refresh_identity()).await.is_err() {
+                writer.overdue(wait);
+            }
+        };
+        let (endpoints, ()) = tokio::join!(readers, writer);
+        let votes: Vec<_> = endpoints.iter().map(|shown| shown.head.map_or(Vote::Abstains, |head| Vote::Says(head.number))).collect();
+        let reached = reached(self.configured(), &votes).agreed();
+        if let Some(reached) = reached {
+            metrics::RPC_HEAD_BLOCK.set(reached as f64, &[self.label()]);
+            self.readers().iter().for_each(|endpoint| endpoint.health.set_reached(reached));
+        }
+        let _ = self.views();
+        Heads { reached, endpoints }
+    }
+
+    pub(super) async fn ask_fees(&self) -> Result<FeeQuote, Error> {
+        let history = Request::new("eth_feeHistory", FEE_HISTORY.to_owned());
+        let asked = self.hedged(self.hedge(), |endpoint| {
+            let history = history.clone();
+            async move { endpoint.ask_one::<FeeHistory>(history).await }
+        });
+        let history = match asked.await {
+            Ok(history) => history,
+            // A chain without a fee history has a base fee in its head, or none at all.
+            Err(failure) if failure.class() == Class::MethodUnsupported => FeeHistory::default(),
+            Err(failure) => return Err(failure.into()),
+        };
+        let base_fee = match history.base_fee_per_gas.unwrap_or_default().into_iter().flatten().next_back() {
+            Some(Amount(fee)) => fee,
+            None => {
+                let none = || Error::Unavailable(Failure::Malformed("no base fee"));
+                self.ask_head().await?.base_fee.ok_or_else(none)?
+            }
+        };
+        let rewards = history.reward.unwrap_or_default().into_iter().flatten().flat_map(|block| block.into_iter().flatten().next());
+        let mut rewards: Vec<Wei> = rewards.map(|Amount(reward)| reward).filter(|reward| *reward > Wei::ZERO).collect();
+        rewards.sort_unstable();
+        let priority_fee = match rewards.get(rewards.len() / 2) {
+            Some(median) => *median,
+            None => self.suggested_priority_fee().await?,
+        };
+        Ok(FeeQuote { base_fee, priority_fee: priority_fee.max(self.min_priority_fee()) })
+    }
+
+    async fn suggested_priority_fee(&self) -> Result<Wei, Error> {
+        let asked = self.hedged(self.hedge(), |endpoint| async move {
+            endpoint.ask_one::<Amount>(Request::new("eth_maxPriorityFeePerGas", "[]".to_owned())).await
+        });
+        match asked.await {
+            Ok(Amount(fee)) => Ok(fee),
+            Err(Failure::Rpc(error)) if !error.class.is_endpoint_fault() => Ok(Wei::ZERO),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
+    pub(super) async fn ask_consumed_nonces(&self, addresses: &[Address], at: BlockTag) -> Vec<Decision<u64>> {
+        let configured = self.configured();
+        let (tag, wanted, grace) = match at {
+            // Honest endpoints differ by their lag: a little patience gives the fresher ones a voice.
+            BlockTag::Latest => ("latest".to_owned(), 0, self.hedge()),
+            BlockTag::Number(number) => (format!("{number:#x}"), number, Duration::ZERO),
+        };
+        // The head comes first in the same batch: some clients answer for a block they do not have.
+        let mut calls = vec![Request::new("eth_blockNumber", "[]".to_owned())];
+        calls.extend(addresses.iter().map(|address| transaction_count(*address, &tag)));
+        let ballots = self.ballot(
+            "consumed_nonce",
+            (addresses.len(), &calls),
+            grace,
+            |endpoint, answers: Vec<Result<Quantity, Failure>>| {
+                let mut answers = answers.into_iter();
+                let head = answers.next().and_then(Result::ok).map(|head| head.0);
+                if let Some(head) = head {
+                    endpoint.health.set_head(head);
+                }
+                let there = head.is_some_and(|head| head >= wanted);
+                answers.map(|answer| answer.ok().filter(|_| there).map_or(Vote::Abstains, |nonce| Vote::Says(nonce.0))).collect()
+            },
+            |votes| match at {
+                BlockTag::Latest => reached(configured, votes),
+                BlockTag::Number(_) => decide(configured, votes),
+            },
+        );
+        ballots.await.into_iter().map(|(decision, _)| decision).collect()
+    }
+
+    pub(super) async fn ask_receipts(&self, hashes: &[Hash]) -> Vec<Decision<Option<Receipt>>> {
+        let calls: Vec<_> = hashes.iter().map(|hash| Request::new("eth_getTransactionReceipt", format!("[\"{hash}\"]"))).collect();
+        let configured = self.configured();
+        let ballots = self.ballot(
+            "receipt",
+            (hashes.len(), &calls),
+            Duration::ZERO,
+            |endpoint, answers: Vec<Result<Option<WireReceipt>, Failure>>| {
+                let lags = endpoint.health.lags();
+                hashes.iter().zip(answers).map(|(hash, answer)| Seen::vote(*hash, answer, lags)).collect()
+            },
+            |votes| Seen::decide(configured, votes),
+        );
+        hashes.iter().zip(ballots.await).map(|(hash, (decision, votes))| receipt(*hash, decision, &votes, configured)).collect()
+    }
+
+    pub(super) async fn ask_block_hashes(&self, numbers: &[u64]) -> Vec<Decision<Option<Hash>>> {
+        let calls: Vec<_> = numbers.iter().map(|number| Request::new("eth_getBlockByNumber", format!("[\"{number:#x}\",false]"))).collect();
+        let configured = self.configured();
+        let ballots = self.ballot(
+            "block_hash",
+            (numbers.len(), &calls),
+            Duration::ZERO,
+            |endpoint, answers: Vec<Result<Option<BlockIdentity>, Failure>>| {
+                let head = endpoint.health.snapshot(Instant::now()).head;
+                let vote = |(number, answer): (&u64, Result<Option<BlockIdentity>, Failure>)| match answer {
+                    Ok(Some(block)) if block.number.0 == *number => Vote::Says(Some(block.hash)),
+                    // Only who is past the block can know that there is none.
+                    Ok(None) if head.is_some_and(|head| head >= *number) => Vote::Says(None),
+                    _ => Vote::Abstains,
+                };
+                numbers.iter().zip(answers).map(vote).collect()
+            },
+            |votes| decide(configured, votes),
+        );
+        ballots.await.into_iter().map(|(decision, _)| decision).collect()
+    }
+
+    pub(super) async fn ask_balances(&self, addresses: &[Address]) -> Vec<Result<Wei, Error>> {
+        let calls: Vec<_> = addresses.iter().map(|at| Request::new("eth_getBalance", address_params(*at, "latest"))).collect();
+        let answers = self.hedged_batch::<Amount>(&calls).await;
+        answers.into_iter().map(|answer| answer.map(|amount| amount.0).map_err(Error::from)).collect()
+    }
+
+    pub(super) async fn ask_pending_nonce(&self, address: Address) -> Result<u64, Error> {
+        let asked =
+            self.hedged(self.hedge(), |endpoint| async move { endpoint.ask_one::<Quantity>(transaction_count(address, "pending")).await });
+        Ok(asked.await?.0)
+    }
+}
+
+/// What one endpoint shows of a receipt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    facts: Facts,
+    /// Some clients leave it out, so it does not decide.
+    price: Option<Wei>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Facts {
+    block_number: u64,
+    block_hash: Hash,
+    succeeded: bool,
+    gas_used: u64,
+}
+
+impl Seen {
+    fn vote(hash: Hash, answer: Result<Option<WireReceipt>, Failure>, lags: bool) -> Vote<Option<Self>> {
+        match answer {
+            Ok(None) if !lags => Vote::Says(None),
+            Ok(Some(receipt)) if receipt.transaction_hash == hash => match (receipt.block_number, receipt.block_hash, receipt.status) {
+                (Some(Quantity(block_number)), Some(block_hash), Some(Quantity(status @ 0..=1))) => Vote::Says(Some(Self {
+                    facts: Facts { block_number, block_hash, succeeded: status == 1, gas_used: receipt.gas_used.0 },
+                    price: receipt.effective_gas_price.map(|price| price.0),
+                })),
+                _ => Vote::Abstains,
+            },
+            _ => Vote::Abstains,
+        }
+    }
+
+    fn decide(configured: usize, votes: &[Vote<Option<Self>>]) -> Decision<Option<Self>> {
+        let pick = |change: fn(&Self) -> Facts| -> Vec<Vote<Option<Facts>>> {
+            votes
+                .iter()
+                .map(|vote| if let Vote::Says(seen) = vote { Vote::Says(seen.as_ref().map(change)) } else { Vote::Abstains })
+                .collect()
+        };
+        decide(configured, &pick(|seen| seen.facts)).map(|agreed| {
+            agreed.map(|facts| {
+                let of_agreeing = |vote: &Vote<Option<Self>>| match vote {
+                    Vote::Says(Some(seen)) if seen.facts == facts => Vote::Says(seen.price),
+                    _ => Vote::Abstains,
+                };
+                let prices: Vec<_> = votes.iter().map(of_agreeing).collect();
+                Self { facts, price: decide(configured, &prices).agreed().flatten() }
+            })
+        })
+    }
+}
+
+fn receipt(hash: Hash, decision: Decision<Option<Seen>>, votes: &[Vote<Option<Seen>>], configured: usize) -> Decision<Option<Receipt>> {
+    let said = votes.iter().filter(|vote| matches!(vote, Vote::Says(_))).count();
+    let agreeing = if let Decision::Agreed(_, count) = &decision { *count } else { 0 };
+    let votes = Votes { agreeing, differing: said - agreeing, abstaining: configured.saturating_sub(said) };
+    if agreeing > 0 && votes.differing > 0 {
+        tracing::warn!(%hash, agreeing, differing = votes.differing, "endpoints differ on a receipt");
+    }
+    decision.map(|seen| {
+        seen.map(|Seen { facts, price }| Receipt {
+            hash,
+            block_number: facts.block_number,
+            block_hash: facts.block_hash,
+            succeeded: facts.succeeded,
+            gas_used: facts.gas_used,
+            effective_gas_price: price,
+            votes,
+        })
+    })
+}

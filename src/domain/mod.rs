@@ -1,0 +1,13 @@
+//! Decides. Pure: no clock, no async, no input or output. Everything here can be shown by a table or a property.
+
+pub mod abi;
+pub mod backoff;
+pub mod encoding;
+pub mod fees;
+pub mod job;
+pub mod lineage;
+pub mod quorum;
+pub mod rpc_verdict;
+pub mod settlement;
+pub mod submission;
+pub mod transaction;

@@ -1,0 +1,143 @@
+//! Works: what one delivery of a job does. One file a kind; this file holds the one match over kinds and the steps all kinds share:
+//! revalidate and simulate while there is no nonce, then a lane, then the nonce.
+
+mod contract_call;
+mod transfer;
+
+use crate::actors::nonce_allocator::{self, Outcome, Plan};
+use crate::actors::rpc_quorum::{self, Desk};
+use crate::actors::tx_journal::{self, Submitted};
+use crate::actors::worker::{Ended, Run};
+use crate::chain::{Call, SimulationError};
+use crate::domain::{fees, transaction};
+use crate::fail;
+use crate::store::execution::Execution;
+use entity::states::JobKind;
+use entity::values::{Address, Wei};
+use futures::FutureExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a kind wants done on the chain. No nonce, no price, no signer yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallPlan {
+    pub to: Address,
+    /// In wei.
+    pub value: Wei,
+    pub data: Vec<u8>,
+    /// Given by the caller; estimated otherwise.
+    pub gas_limit: Option<u64>,
+}
+
+/// What jobs work with.
+#[derive(Clone)]
+pub struct Context {
+    pub chains: rpc_quorum::Handle,
+    pub lanes: nonce_allocator::Handle,
+    pub journal: tx_journal::Handle,
+}
+
+/// Longest wait for a lane with room, for a provider that answers, and for money.
+const LANE_WAIT: Duration = Duration::from_secs(2);
+const PROVIDER_WAIT: Duration = Duration::from_secs(15);
+const FUNDS_WAIT: Duration = Duration::from_secs(15);
+
+/// The work of every kind, for the Worker.
+#[must_use]
+pub fn run(context: Context) -> Run {
+    Arc::new(move |execution| {
+        let context = context.clone();
+        async move { context.work(&execution).await }.boxed()
+    })
+}
+
+fn plan(execution: &Execution) -> CallPlan {
+    match execution.kind {
+        JobKind::ContractCall => contract_call::plan(execution),
+        JobKind::Transfer => transfer::plan(execution),
+    }
+}
+
+fn later(why: &'static str, detail: impl ToString, at_most: Duration) -> Ended {
+    Ended::Later { why, detail: detail.to_string(), at_most }
+}
+
+impl Context {
+    async fn work(&self, execution: &Execution) -> Ended {
+        if let Some((lineage, _)) = execution.lineage {
+            return match self.journal.resume(lineage, execution.token).await {
+                Ok(submitted) => submitted_as(submitted),
+                Err(error) => unfinished(&error),
+            };
+        }
+        let Some(desk) = self.chains.desk(execution.chain_id) else {
+            return Ended::Failed {
+                error: "chain_unknown",
+                title: "The chain is not configured in this process",
+                detail: format!("chain {} has no endpoints here", execution.chain_id),
+            };
+        };
+        let plan = plan(execution);
+        let (lane, signer) = match self.lanes.deal(execution.chain_id, &execution.pool).await {
+            Ok(Some(dealt)) => dealt,
+            Ok(None) => return later("no_lane", format!("no lane of pool {} has room", execution.pool), LANE_WAIT),
+            Err(error) => return later("postgres", error, PROVIDER_WAIT),
+        };
+        let gas_limit = match gas(desk, signer, &plan).await {
+            Ok(gas) => gas,
+            Err(ended) => return ended,
+        };
+        if let Err(ended) = affordable(desk) {
+            return ended;
+        }
+        fail::point("worker.planned");
+        let CallPlan { to, value, data, .. } = plan;
+        let plan = Plan { job: execution.job, token: execution.token, to, value, data, gas_limit };
+        match self.lanes.submit(lane, plan).await {
+            Outcome::Submitted(submitted) => submitted_as(submitted),
+            Outcome::Full => later("no_lane", "the lane filled up meanwhile", LANE_WAIT),
+            Outcome::Owned => later("nonce_bound", "an earlier execution bound a nonce", Duration::from_millis(100)),
+            Outcome::Cancelled => Ended::Cancelled,
+            Outcome::Fenced => Ended::Fenced,
+            Outcome::Unfinished(error) => unfinished(&error),
+        }
+    }
+}
+
+fn submitted_as(submitted: Submitted) -> Ended {
+    match submitted {
+        Submitted::Noted(_) => Ended::Submitted,
+        Submitted::Fenced => Ended::Fenced,
+        Submitted::Unnoted => later("postgres", "the bytes were sent and not noted", Duration::from_secs(1)),
+    }
+}
+
+fn unfinished(error: &tx_journal::Error) -> Ended {
+    match error {
+        tx_journal::Error::Fenced => Ended::Fenced,
+        other => later("unfinished", other, PROVIDER_WAIT),
+    }
+}
+
+/// Simulates the call as the lane's signer and gives its gas limit: what the caller gave, or the estimate and a buffer.
+async fn gas(desk: &Desk, signer: Address, plan: &CallPlan) -> Result<i64, Ended> {
+    let call = Call { from: signer, to: Some(plan.to), value: plan.value, data: plan.data.clone(), gas: plan.gas_limit };
+    let simulated = desk.simulate(call).await.map_err(|error| match error {
+        SimulationError::Reverted { reason, .. } => Ended::NotActionable { title: "The call reverts", detail: reason },
+        SimulationError::InsufficientFunds => later("insufficient_funds", format!("signer {signer} cannot pay for the call"), FUNDS_WAIT),
+        SimulationError::Unavailable => later("simulation_unavailable", "no endpoint gave a reliable answer", PROVIDER_WAIT),
+    })?;
+    let buffered = simulated.gas_estimate.saturating_add(simulated.gas_estimate.saturating_mul(u64::from(desk.settings.gas_buffer_bps)) / 10_000);
+    let wanted = plan.gas_limit.unwrap_or(buffered).max(transaction::least_gas_limit(&plan.data));
+    i64::try_from(wanted).map_err(|_| Ended::NotActionable { title: "The call needs more gas than a transaction may have", detail: wanted.to_string() })
+}
+
+/// A nonce that cannot be priced would jam its lane: the market is asked before one is bound.
+fn affordable(desk: &Desk) -> Result<(), Ended> {
+    let Some(view) = desk.view() else { return Err(later("market_unknown", "no head was seen yet", PROVIDER_WAIT)) };
+    let quote = fees::Quote { base_fee: view.fees.base_fee, priority_fee: view.fees.priority_fee };
+    match fees::price(quote, desk.settings.min_priority_fee, desk.settings.max_fee_per_gas) {
+        Ok(_) => Ok(()),
+        Err(over) => Err(later("fee_over_limit", over, PROVIDER_WAIT)),
+    }
+}

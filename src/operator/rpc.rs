@@ -1,0 +1,44 @@
+//! The endpoints of a chain, as far as an operator asks: by host, never by URL.
+
+use crate::chain::{Chain, EndpointView};
+use serde::Serialize;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Endpoint {
+    pub chain_id: u64,
+    pub name: String,
+    pub role: &'static str,
+    /// 1 is perfect, 0 is out of rotation.
+    pub score: f64,
+    pub circuit: &'static str,
+    pub head: Option<u64>,
+    pub lag: u64,
+    pub chain_id_ok: Option<bool>,
+    pub requests: u64,
+    pub errors: u64,
+}
+
+impl Endpoint {
+    fn new(chain_id: u64, view: EndpointView) -> Self {
+        Self {
+            chain_id,
+            name: view.name,
+            role: view.role.as_str(),
+            score: view.score,
+            circuit: view.circuit.as_str(),
+            head: view.head,
+            lag: view.lag,
+            chain_id_ok: view.chain_id_ok,
+            requests: view.requests,
+            errors: view.errors,
+        }
+    }
+}
+
+/// The endpoints of a chain, the worst first.
+#[must_use]
+pub fn view(chain: &dyn Chain) -> Vec<Endpoint> {
+    let mut endpoints: Vec<_> = chain.endpoints().into_iter().map(|view| Endpoint::new(chain.chain_id(), view)).collect();
+    endpoints.sort_by(|a, b| a.score.total_cmp(&b.score));
+    endpoints
+}

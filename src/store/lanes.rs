@@ -1,0 +1,186 @@
+//! Lanes, their fences and windows, and the pools that deal to them. Written by the NonceAllocator; the lease and what was
+//! seen of the chain are written by the lane's settling under its lease.
+
+use super::arrays::array;
+use super::{Db, Error, Reader};
+use entity::ids::{ExecutionToken, JobId, LaneId, LineageId, WorkerId};
+use entity::states::LaneState;
+use entity::values::{Address, Hash, Wei};
+use sea_orm::QueryResult;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// A lane as its own actors see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lane {
+    pub id: LaneId,
+    pub chain_id: i64,
+    pub pool: String,
+    pub signer: Address,
+    pub state: LaneState,
+    pub reason: Option<String>,
+    /// The fence: the nonce that the next plan gets.
+    pub next_nonce: i64,
+    /// The nonce that the chain would take next, at its newest block.
+    pub latest_nonce: i64,
+    /// The same at TX_CONFIRMATIONS.
+    pub settled_nonce: i64,
+    /// How many nonces may be open past `latest_nonce`.
+    pub width: i32,
+}
+
+fn lane(row: &QueryResult) -> Result<Lane, Error> {
+    Ok(Lane {
+        id: row.try_get("", "id")?,
+        chain_id: row.try_get("", "chain_id")?,
+        pool: row.try_get("", "pool")?,
+        signer: row.try_get("", "signer")?,
+        state: row.try_get("", "state")?,
+        reason: row.try_get("", "reason")?,
+        next_nonce: row.try_get("", "next_nonce")?,
+        latest_nonce: row.try_get("", "latest_nonce")?,
+        settled_nonce: row.try_get("", "settled_nonce")?,
+        width: row.try_get("", "width")?,
+    })
+}
+
+/// Every lane, by id.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn all(db: &Reader) -> Result<Vec<Lane>, Error> {
+    let sql = "SELECT id, chain_id, pool, signer, state, reason, next_nonce, latest_nonce, settled_nonce, width FROM holdfast.lanes ORDER BY id LIMIT 10000";
+    db.rows("lanes", sql, vec![]).await?.iter().map(lane).collect()
+}
+
+/// Makes the pool, the signer and the lane when they are new; a lane that exists keeps its fence, whatever the chain says.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn register(db: &Db, chain_id: i64, pool: &str, signer: Address, nonce: i64, width: u32, actor: &str) -> Result<(), Error> {
+    let lane = "WITH made AS (
+                    INSERT INTO holdfast.lanes (chain_id, pool, signer, state, next_nonce, latest_nonce, settled_nonce, width)
+                    VALUES ($1, $2, $3, 'active', $4, $4, $4, $5) ON CONFLICT (chain_id, signer) DO NOTHING RETURNING chain_id, pool, signer
+                ), widened AS (
+                    UPDATE holdfast.lanes SET width = $5 WHERE chain_id = $1 AND signer = $3 AND width <> $5
+                )
+                INSERT INTO holdfast.signer_history (chain_id, pool, signer, change, actor) SELECT chain_id, pool, signer, 'joined', $6 FROM made";
+    let width = i32::try_from(width).unwrap_or(i32::MAX);
+    let tx = db.begin().await?;
+    tx.rows("INSERT INTO holdfast.pools (chain_id, name) VALUES ($1, $2) ON CONFLICT DO NOTHING", vec![chain_id.into(), pool.into()]).await?;
+    tx.rows("INSERT INTO holdfast.signers (address) VALUES ($1) ON CONFLICT DO NOTHING", vec![signer.into()]).await?;
+    tx.rows(lane, vec![chain_id.into(), pool.into(), signer.into(), nonce.into(), width.into(), actor.into()]).await?;
+    tx.commit().await
+}
+
+/// Deals `count` plans to the lanes of a pool; fewer than `count` (none) when every lane is full or fenced.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn pick(db: &Db, chain_id: i64, pool: &str, count: usize, loaded: &[Address]) -> Result<Vec<(LaneId, Address)>, Error> {
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    let values = vec![chain_id.into(), pool.into(), count.into(), array(loaded.iter().copied())];
+    let rows = db.rows("pick_lanes", include_str!("sql/pick_lanes.sql"), values).await?;
+    rows.iter().map(|row| Ok((row.try_get("", "id")?, row.try_get("", "signer")?))).collect()
+}
+
+/// A plan that wants a nonce.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub job: JobId,
+    pub token: ExecutionToken,
+    pub call_hash: Hash,
+    pub to: Address,
+    pub value: Wei,
+    pub data: Vec<u8>,
+    pub gas_limit: i64,
+}
+
+/// What a plan got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserved {
+    Nonce { lineage: LineageId, nonce: i64 },
+    /// The job owns a nonce from an earlier execution.
+    Owned,
+    /// The lane has no room, or its fence is closed.
+    Full,
+    /// Another execution has the job.
+    Fenced,
+    /// Somebody asked for cancellation; no nonce was bound.
+    Cancelled,
+}
+
+/// Reserves nonces for all plans that wait, in one statement; answers in the order of the input.
+///
+/// # Errors
+/// `Conflict` when another replica bound one of the jobs at this very moment: asking again is safe.
+pub async fn reserve(db: &Db, lane: LaneId, batch: &[Wanted]) -> Result<Vec<Reserved>, Error> {
+    let values = vec![
+        lane.into(),
+        array(batch.iter().map(|w| w.job.0)),
+        array(batch.iter().map(|w| w.token.0)),
+        array(batch.iter().map(|_| Uuid::now_v7())),
+        array(batch.iter().map(|w| w.call_hash)),
+        array(batch.iter().map(|w| w.to)),
+        array(batch.iter().map(|w| w.value)),
+        array(batch.iter().map(|w| w.data.clone())),
+        array(batch.iter().map(|w| w.gas_limit)),
+    ];
+    let rows = db.rows("reserve", include_str!("sql/reserve.sql"), values).await?;
+    if rows.len() != batch.len() {
+        return Err(Error::Answer(format!("{} rows for {} plans", rows.len(), batch.len())));
+    }
+    rows.iter().map(reserved).collect()
+}
+
+fn reserved(row: &QueryResult) -> Result<Reserved, Error> {
+    let lineage: Option<LineageId> = row.try_get("", "lineage_id")?;
+    let nonce: Option<i64> = row.try_get("", "nonce")?;
+    Ok(match lineage.zip(nonce) {
+        Some((lineage, nonce)) => Reserved::Nonce { lineage, nonce },
+        None if !row.try_get::<bool>("", "current")? => Reserved::Fenced,
+        None if row.try_get::<bool>("", "owned")? => Reserved::Owned,
+        None if row.try_get::<bool>("", "cancelled")? => Reserved::Cancelled,
+        None => Reserved::Full,
+    })
+}
+
+/// Takes or keeps the settling of a lane; None while another process has it.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn lease(db: &Db, id: LaneId, holder: WorkerId, lease: Duration) -> Result<Option<Lane>, Error> {
+    let ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
+    let rows = db.rows("lease_lane", include_str!("sql/lease_lane.sql"), vec![id.into(), holder.into(), ms.into()]).await?;
+    rows.first().map(lane).transpose()
+}
+
+/// Gives the settling of every lane back, for a drain.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn release_leases(db: &Db, holder: WorkerId) -> Result<u64, Error> {
+    let sql = "UPDATE holdfast.lanes SET lease_holder = NULL, lease_until = NULL WHERE lease_holder = $1";
+    db.execute("release_leases", sql, vec![holder.into()]).await
+}
+
+/// Notes what a majority showed of a lane's nonces.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn observe(db: &Db, id: LaneId, holder: WorkerId, latest: i64, settled: i64) -> Result<(), Error> {
+    db.execute("observe_lane", include_str!("sql/observe_lane.sql"), vec![id.into(), holder.into(), latest.into(), settled.into()]).await?;
+    Ok(())
+}
+
+/// Pauses an active lane, or lets a lane that was paused for `reason` run again. Only the holder of the lease does this.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn pause(db: &Db, id: LaneId, holder: WorkerId, reason: Option<&str>) -> Result<bool, Error> {
+    let sql = match reason {
+        Some(_) => "UPDATE holdfast.lanes SET state = 'paused', reason = $3, updated_at = now() WHERE id = $1 AND lease_holder = $2 AND state = 'active'",
+        None => "UPDATE holdfast.lanes SET state = 'active', reason = $3, updated_at = now() WHERE id = $1 AND lease_holder = $2 AND state = 'paused'",
+    };
+    Ok(db.execute("pause_lane", sql, vec![id.into(), holder.into(), reason.map(ToOwned::to_owned).into()]).await? == 1)
+}

@@ -1,0 +1,18 @@
+//! Remembers. Postgres through SeaORM: free functions, one file a table family; `sql/` holds what locks or moves many rows.
+//! Never asks a chain, never touches Redis, never decides: the machines in `domain` say which states a statement may move.
+
+mod arrays;
+mod db;
+mod error;
+pub mod execution;
+pub mod facts;
+pub mod intake;
+pub mod jobs;
+pub mod journal;
+pub mod keys;
+pub mod lanes;
+pub mod outbox;
+pub mod workers;
+
+pub use db::{Db, Reader, Tx};
+pub use error::{Error, Fault};

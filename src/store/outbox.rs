@@ -1,0 +1,104 @@
+//! Deliveries as Postgres sees them. Publishing columns are written by the OutboxPublisher, generations by the QueueReconciler.
+
+use super::arrays::array;
+use super::{Db, Error};
+use entity::ids::JobId;
+use sea_orm::QueryResult;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// A delivery that is due to be published or checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    pub job: JobId,
+    pub generation: i32,
+    pub priority: i16,
+    /// How long until it may run, by the clock of Postgres.
+    pub delay: Duration,
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn due(row: &QueryResult) -> Result<Due, Error> {
+    let delay: i64 = row.try_get("", "delay_ms")?;
+    Ok(Due {
+        job: row.try_get("", "job_id")?,
+        generation: row.try_get("", "generation")?,
+        priority: row.try_get("", "priority")?,
+        delay: Duration::from_millis(u64::try_from(delay).unwrap_or(0)),
+    })
+}
+
+/// Takes up to `limit` unpublished deliveries for `lease`.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn claim_unpublished(db: &Db, limit: u32, lease: Duration) -> Result<Vec<Due>, Error> {
+    let rows = db.rows("claim_unpublished", include_str!("sql/claim_unpublished.sql"), vec![i64::from(limit).into(), millis(lease).into()]).await?;
+    rows.iter().map(due).collect()
+}
+
+/// Takes up to `limit` published deliveries that are due to be looked at again.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn claim_checks(db: &Db, limit: u32, lease: Duration) -> Result<Vec<Due>, Error> {
+    let rows = db.rows("claim_checks", include_str!("sql/claim_checks.sql"), vec![i64::from(limit).into(), millis(lease).into()]).await?;
+    rows.iter().map(due).collect()
+}
+
+/// Notes that the deliveries stand in Redis; the next look is `recheck` after they are due.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn published(db: &Db, done: &[(JobId, i32)], recheck: Duration) -> Result<u64, Error> {
+    let values = vec![array(done.iter().map(|(job, _)| job.0)), array(done.iter().map(|(_, generation)| *generation)), millis(recheck).into()];
+    db.execute("published", include_str!("sql/published.sql"), values).await
+}
+
+/// Notes that publishing failed.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn unpublished(db: &Db, failed: &[JobId]) -> Result<u64, Error> {
+    db.execute("unpublished", include_str!("sql/unpublished.sql"), vec![array(failed.iter().map(|job| job.0))]).await
+}
+
+/// Advances the generation of open deliveries that still are at the given one.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn advance_generations(db: &Db, spent: &[(JobId, i32)]) -> Result<Vec<(JobId, i32)>, Error> {
+    let values = vec![array(spent.iter().map(|(job, _)| job.0)), array(spent.iter().map(|(_, generation)| *generation))];
+    let rows = db.rows("advance_generations", include_str!("sql/advance_generations.sql"), values).await?;
+    rows.iter().map(|row| Ok((row.try_get("", "job_id")?, row.try_get("", "generation")?))).collect()
+}
+
+/// Makes every open delivery due again.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn republish_all(db: &Db) -> Result<u64, Error> {
+    db.execute("republish_all", include_str!("sql/republish_all.sql"), vec![]).await
+}
+
+/// The epoch that Redis under `prefix` must show.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn epoch(db: &Db, prefix: &str) -> Result<Option<Uuid>, Error> {
+    let rows = db.rows("epoch", "SELECT epoch FROM holdfast.delivery_epochs WHERE prefix = $1", vec![prefix.into()]).await?;
+    rows.first().map(|row| Ok(row.try_get("", "epoch")?)).transpose()
+}
+
+/// Replaces the epoch if it still is `old`; says whether this caller did.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn start_epoch(db: &Db, prefix: &str, old: Option<Uuid>, new: Uuid) -> Result<bool, Error> {
+    let sql = "INSERT INTO holdfast.delivery_epochs AS e (prefix, epoch) VALUES ($1, $2)
+               ON CONFLICT (prefix) DO UPDATE SET epoch = $2, started_at = now() WHERE e.epoch = $3";
+    Ok(db.execute("start_epoch", sql, vec![prefix.into(), new.into(), old.unwrap_or(Uuid::nil()).into()]).await? == 1)
+}

@@ -1,0 +1,10 @@
+-- Notes that the settling of a lane gave journaled bytes to the chain again. A job whose worker died in between becomes submitted.
+-- Locks: jobs, then lineages, in the order of job_id. Served by: lineages_pkey, jobs_pkey.
+WITH input AS (
+    SELECT * FROM unnest($1::uuid[], $2::text[]) AS t (lineage_id, answer)
+), lease AS (
+    SELECT id FROM holdfast.lanes WHERE id = $3 AND lease_holder = $4 AND lease_until > now()
+)
+UPDATE holdfast.lineages l SET state = CASE WHEN l.state = 'replaced' THEN l.state ELSE 'broadcast' END, sends = l.sends + 1,
+    last_sent_at = now(), last_answer = i.answer, updated_at = now()
+FROM input i, lease WHERE l.id = i.lineage_id AND l.lane_id = lease.id AND l.state = ANY ($5::text[])

@@ -1,0 +1,102 @@
+//! How things stand, where only operators ask: the load of each lane, the newest blocks, the budget and executor of a job.
+//! Reads only, all bounded by partial indexes; called by `operator`.
+
+use super::{Error, Reader};
+use chrono::{DateTime, Utc};
+use entity::ids::{JobId, LaneId, WorkerId};
+use std::time::Duration;
+
+/// The open nonces of a lane, counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    pub lane: LaneId,
+    pub open: i64,
+    /// Since the oldest of them got its nonce.
+    pub oldest: Duration,
+    /// Their lowest nonce: the one that all others wait for.
+    pub lowest: i64,
+    /// Reserved and not signed yet.
+    pub unsigned: i64,
+}
+
+/// Of the lanes that have open nonces. Served by lineages_open.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn loads(db: &Reader) -> Result<Vec<Load>, Error> {
+    let sql = "SELECT lane_id, count(*) AS open, min(nonce) AS lowest, count(*) FILTER (WHERE state = 'allocated') AS unsigned,
+               extract(epoch FROM now() - min(created_at))::double precision AS oldest
+               FROM holdfast.lineages WHERE state IN ('allocated', 'signed', 'broadcast', 'replaced') GROUP BY lane_id ORDER BY lane_id LIMIT 10000";
+    let rows = db.rows("lane_loads", sql, vec![]).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Load {
+                lane: row.try_get("", "lane_id")?,
+                open: row.try_get("", "open")?,
+                oldest: Duration::try_from_secs_f64(row.try_get("", "oldest")?).unwrap_or_default(),
+                lowest: row.try_get("", "lowest")?,
+                unsigned: row.try_get("", "unsigned")?,
+            })
+        })
+        .collect()
+}
+
+/// The newest block of a chain that a majority had reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub chain_id: i64,
+    pub number: i64,
+    pub seen_at: DateTime<Utc>,
+    pub age: Duration,
+}
+
+/// # Errors
+/// See [`Error`].
+pub async fn heads(db: &Reader) -> Result<Vec<Head>, Error> {
+    let sql = "SELECT chain_id, number, seen_at, extract(epoch FROM now() - seen_at)::double precision AS age FROM holdfast.heads ORDER BY chain_id LIMIT 1000";
+    let rows = db.rows("heads", sql, vec![]).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Head {
+                chain_id: row.try_get("", "chain_id")?,
+                number: row.try_get("", "number")?,
+                seen_at: row.try_get("", "seen_at")?,
+                age: Duration::try_from_secs_f64(row.try_get("", "age")?).unwrap_or_default(),
+            })
+        })
+        .collect()
+}
+
+/// What a job may still cost and who has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Executor {
+    pub budget: i32,
+    /// Worker, its instance, its state, and since when it has the job.
+    pub worker: Option<(WorkerId, String, String, DateTime<Utc>)>,
+    /// Publishing failures in a row.
+    pub failures: i32,
+    /// By the clock of Postgres, which also set the times of the job.
+    pub now: DateTime<Utc>,
+}
+
+/// # Errors
+/// See [`Error`].
+pub async fn executor(db: &Reader, job: JobId) -> Result<Option<Executor>, Error> {
+    let sql = "SELECT j.attempts_budget, j.worker_id, j.processing_since, w.instance, w.state, coalesce(o.failures, 0) AS failures, now() AS now
+               FROM holdfast.jobs j LEFT JOIN holdfast.workers w ON w.id = j.worker_id LEFT JOIN holdfast.outbox o ON o.job_id = j.id WHERE j.id = $1";
+    let rows = db.rows("job_executor", sql, vec![job.into()]).await?;
+    rows.first()
+        .map(|row| {
+            let worker: Option<WorkerId> = row.try_get("", "worker_id")?;
+            let since: Option<DateTime<Utc>> = row.try_get("", "processing_since")?;
+            let instance: Option<String> = row.try_get("", "instance")?;
+            let state: Option<String> = row.try_get("", "state")?;
+            Ok(Executor {
+                budget: row.try_get("", "attempts_budget")?,
+                worker: worker.zip(since).map(|(id, since)| (id, instance.unwrap_or_default(), state.unwrap_or_else(|| "unknown".into()), since)),
+                failures: row.try_get("", "failures")?,
+                now: row.try_get("", "now")?,
+            })
+        })
+        .transpose()
+}
