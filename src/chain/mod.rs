@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod anvil_tests;
 mod classify;
+pub mod dev_node;
 mod endpoint;
 mod error;
 mod health;

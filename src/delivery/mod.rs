@@ -154,3 +154,11 @@ impl Delivery {
         &self.prefix
     }
 }
+
+/// How many calls a Redis has answered that crossed the network; for `holdfast bench` alone.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn round_trips(url: &SecretString) -> Result<f64, Error> {
+    facts::round_trips(&Pool::new(url.expose_secret(), None)?).await
+}

@@ -1,6 +1,7 @@
 //! Decides. Pure: no clock, no async, no input or output. Everything here can be shown by a table or a property.
 
 pub mod abi;
+pub mod api_key;
 pub mod backoff;
 pub mod encoding;
 pub mod fees;

@@ -16,6 +16,7 @@ mod messages;
 mod parts;
 mod postgres_server;
 mod redis_server;
+mod sibling;
 
 use std::{
     path::{Path, PathBuf},
@@ -35,6 +36,7 @@ pub use folder::default_dir;
 pub use messages::Part;
 use messages::{Event, Fault, Orders, Ready};
 pub use parts::{Missing, Parts};
+pub use sibling::Sibling;
 pub use postgres_server::{DATABASE, OWNER_LOGIN, RUNTIME_LOGIN};
 
 /// The first start of all runs `initdb` on what may be a slow, busy disk.

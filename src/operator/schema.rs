@@ -2,7 +2,8 @@
 
 use super::{Desk, Error};
 use crate::store::facts;
-use crate::store::owner::{self, Login};
+use crate::store::owner;
+use migration::Login;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ pub async fn migrate(owner: &SecretString, runtime: &SecretString) -> Result<Mig
     let (name, password) = login_of(runtime).ok_or_else(|| {
         Error::Invalid("DATABASE_URL", "must name the user and the password of the runtime login: postgres://USER:PASSWORD@HOST/DATABASE".into())
     })?;
-    let report = owner::migrate(owner, &[Login { role: RUNTIME, name, password }]).await?;
+    let report = owner::migrate(owner, &[Login { role: RUNTIME, name: &name, password: password.expose_secret() }]).await?;
     Ok(Migrated { version: migration::EXPECTED, applied: report.applied, logins: report.logins })
 }
 

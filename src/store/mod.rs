@@ -4,6 +4,7 @@
 mod arrays;
 mod db;
 mod error;
+pub mod ceiling;
 pub mod execution;
 pub mod facts;
 pub mod intake;
@@ -12,6 +13,11 @@ pub mod journal;
 pub mod keys;
 pub mod lanes;
 pub mod outbox;
+pub mod audited;
+pub mod login;
+pub mod owner;
+pub mod standing;
+pub mod transactions;
 pub mod workers;
 
 pub use db::{Db, Reader, Tx};

@@ -2,20 +2,13 @@
 //! Never reads or writes a row of the service. Called by `operator::schema` for `db migrate`, and by `app` for `dev`.
 
 use super::Error;
+use migration::{Login, Report};
 use secrecy::{ExposeSecret, SecretString};
 use sea_orm::{ConnectOptions, Database, DatabaseConnection};
 use std::time::Duration;
 
 /// The owner may be on the other side of a slow first connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(15);
-
-/// A login of the service, and the role of the privileges matrix that it gets.
-#[derive(Clone, Debug)]
-pub struct Login {
-    pub role: &'static str,
-    pub name: String,
-    pub password: SecretString,
-}
 
 /// Why a migration was not done. Nothing is half done then.
 #[derive(Debug, thiserror::Error)]
@@ -32,11 +25,9 @@ pub enum Failed {
 ///
 /// # Errors
 /// See [`Failed`].
-pub async fn migrate(url: &SecretString, logins: &[Login]) -> Result<migration::Report, Failed> {
+pub async fn migrate(url: &SecretString, logins: &[Login<'_>]) -> Result<Report, Failed> {
     let owner = connect(url).await?;
-    let logins: Vec<_> =
-        logins.iter().map(|login| migration::Login { role: login.role, name: &login.name, password: login.password.expose_secret() }).collect();
-    let done = migration::migrate(&owner, &logins).await;
+    let done = migration::migrate(&owner, logins).await;
     let _ = owner.close().await;
     Ok(done?)
 }

@@ -115,7 +115,12 @@ impl Drop for RpcProxy {
 
 impl RpcProxy {
     pub async fn start(upstream: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::start_on("127.0.0.1", upstream).await
+    }
+
+    /// On a host of its own: a provider that votes needs one.
+    pub async fn start_on(host: &str, upstream: &str) -> Self {
+        let listener = TcpListener::bind((host, 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let inner = Arc::new(Inner {
             upstream: Client::new(upstream),

@@ -126,11 +126,6 @@ fn to_sign(stored: &Stored, token: ExecutionToken) -> ToSign {
 impl Work {
     async fn give(&self, chain_id: i64, raws: Vec<RawTx>) -> Vec<SendOutcome> {
         let Some(desk) = self.chains.desk(chain_id) else { return Vec::new() };
-        let outcomes = desk.chain.send_raw(raws).await;
-        let label = desk.label();
-        for outcome in &outcomes {
-            metrics::TX_BROADCAST.add(1, &[&label, outcome.class.as_str()]);
-        }
-        outcomes
+        desk.chain.send_raw(raws).await
     }
 }

@@ -18,7 +18,8 @@ pub const DEFAULT_PRIORITY: i16 = 50;
 /// The most gas that one transaction may ask for since EIP-7825.
 pub const MAX_GAS_LIMIT: u64 = 1 << 24;
 const FURTHEST_RUN: TimeDelta = TimeDelta::days(365);
-const FIELDS: [&str; 12] =
+/// Every field that a job may have.
+pub const FIELDS: [&str; 12] =
     ["kind", "chain_id", "pool", "to", "data", "function", "args", "value", "gas_limit", "priority", "run_at", "metadata"];
 
 /// What a job may refer to.

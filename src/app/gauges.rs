@@ -1,0 +1,150 @@
+//! Looks at the parts every two seconds: what readiness says, and the figures that operators see. Reads only.
+
+use super::Board;
+use crate::actors::{Beat, Stage, Wake, rpc_quorum};
+use crate::delivery::Delivery;
+use crate::store::{self, Db, Reader};
+use crate::telemetry::metrics;
+use entity::states::{JobState, WorkerState};
+use futures::FutureExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+const EVERY: Duration = Duration::from_secs(2);
+/// The figures cost a few index scans; one look in so many rounds is enough.
+const FIGURES_EVERY: u32 = 3;
+
+/// Why the database cannot be used.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Unusable {
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    #[error("PostgreSQL {0} is too old: 16 or newer is needed")]
+    TooOld(i32),
+    #[error("the server is a standby: it cannot be written to")]
+    Standby,
+    #[error("the login may create in schema holdfast: the runtime needs a login that owns nothing (run `holdfast db migrate` with DATABASE_MIGRATION_URL, and use another login in DATABASE_URL)")]
+    Owner,
+}
+
+/// Whether this program may work on this database.
+///
+/// # Errors
+/// What is wrong with it.
+pub async fn usable(db: &Reader) -> Result<(), Unusable> {
+    let server = store::facts::server(db).await?;
+    if server.version_num < 160_000 {
+        return Err(Unusable::TooOld(server.version_num / 10_000));
+    }
+    if server.in_recovery {
+        return Err(Unusable::Standby);
+    }
+    if server.schema != Some(migration::EXPECTED) {
+        return Err(store::Error::Schema { found: server.schema.unwrap_or(0), expected: migration::EXPECTED }.into());
+    }
+    if server.may_create {
+        return Err(Unusable::Owner);
+    }
+    Ok(())
+}
+
+#[derive(Clone)]
+struct Work {
+    db: Db,
+    delivery: Arc<Delivery>,
+    chains: rpc_quorum::Handle,
+    board: Board,
+    round: Arc<std::sync::atomic::AtomicU32>,
+}
+
+/// Starts the watch.
+pub fn start(stage: &Stage, db: &Db, delivery: &Arc<Delivery>, chains: &rpc_quorum::Handle, board: &Board) {
+    let work = Work { db: db.clone(), delivery: delivery.clone(), chains: chains.clone(), board: board.clone(), round: Arc::default() };
+    let round = move || {
+        let work = work.clone();
+        async move { work.look().await }.boxed()
+    };
+    let _ = Beat { name: "gauges", every: EVERY, wake: Wake::default(), round: Arc::new(round) }.start(stage);
+}
+
+impl Work {
+    async fn look(&self) {
+        let reader = self.db.reader();
+        let usable = usable(&reader).await;
+        self.board.set("postgres", usable.as_ref().map(|()| ()).map_err(ToString::to_string));
+        self.board.set("schema", if matches!(usable, Err(Unusable::Store(store::Error::Schema { .. }))) { usable.as_ref().map(|()| ()).map_err(ToString::to_string) } else { Ok(()) });
+        self.redis().await;
+        for desk in self.chains.desks() {
+            let known = desk.view().is_some();
+            self.board.set("chains", if known { Ok(()) } else { Err(format!("no majority shows a head of chain {}", desk.settings.id)) });
+        }
+        let (total, idle) = reader.connections();
+        metrics::DB_POOL_ACTIVE.set(f64::from(total) - idle as f64, &[]);
+        metrics::DB_POOL_IDLE.set(idle as f64, &[]);
+        if self.round.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % FIGURES_EVERY == 0
+            && let Err(error) = self.figures(&reader).await
+        {
+            tracing::debug!(%error, "no figures this time");
+        }
+    }
+
+    async fn redis(&self) {
+        let facts = self.delivery.check().await;
+        metrics::REDIS_UP.set(f64::from(u8::from(facts.is_ok())), &[]);
+        self.board.set("redis", facts.as_ref().map(|_| ()).map_err(ToString::to_string));
+        if let Ok(facts) = &facts {
+            let safe = facts.never_evicts();
+            metrics::REDIS_EVICTION_POLICY_OK.set(f64::from(u8::from(safe)), &[]);
+            let (major, minor, patch) = facts.version;
+            self.board.set("redis_version", if facts.is_supported() { Ok(()) } else { Err(format!("Redis {major}.{minor}.{patch} is too old: 7 or newer is needed")) });
+            self.board.set("redis_eviction", if safe { Ok(()) } else { Err("maxmemory-policy is not noeviction: Redis may delete deliveries and locks".into()) });
+        }
+        if let Ok(counts) = self.delivery.counts().await {
+            for (state, count) in [("ready", counts.ready()), ("delayed", counts.delayed), ("active", counts.active)] {
+                metrics::QUEUE_DEPTH.set(count as f64, &[state]);
+            }
+            metrics::QUEUE_PAUSED.set(f64::from(u8::from(counts.paused)), &[]);
+        }
+    }
+
+    async fn figures(&self, reader: &Reader) -> Result<(), store::Error> {
+        let figures = store::facts::figures(reader).await?;
+        for state in JobState::all() {
+            let count = figures.jobs.iter().find(|(found, _)| *found == state).map_or(0, |(_, count)| *count);
+            metrics::JOBS.set(count as f64, &[state.as_str()]);
+        }
+        let seconds = |age: Option<Duration>| age.unwrap_or_default().as_secs_f64();
+        metrics::JOBS_OLDEST_READY_AGE.set(seconds(figures.oldest_ready), &[]);
+        metrics::JOBS_OLDEST_PROCESSING_AGE.set(seconds(figures.oldest_processing), &[]);
+        metrics::OUTBOX_PENDING.set(figures.outbox_pending as f64, &[]);
+        metrics::OUTBOX_OLDEST_DUE_AGE.set(seconds(figures.oldest_outbox), &[]);
+        for desk in self.chains.desks() {
+            let label = desk.label();
+            for state in entity::states::LineageState::all().into_iter().filter(|state| !state.is_final()) {
+                let same = |(chain, found, _): &&(i64, String, i64)| chain.to_string() == label && found == state.as_str();
+                metrics::TX_OPEN.set(figures.lineages.iter().find(same).map_or(0, |(_, _, count)| *count) as f64, &[&label, state.as_str()]);
+            }
+        }
+        let workers = store::workers::list(reader).await?;
+        for state in WorkerState::all() {
+            metrics::WORKERS.set(workers.iter().filter(|worker| worker.state == state).count() as f64, &[state.as_str()]);
+        }
+        let alive = workers.iter().filter(|worker| !matches!(worker.state, WorkerState::Stopped | WorkerState::Stale));
+        metrics::WORKER_HEARTBEAT_AGE.set(alive.map(|worker| worker.heartbeat_age.as_secs_f64()).fold(0.0, f64::max), &[]);
+        self.balances(reader).await
+    }
+
+    async fn balances(&self, reader: &Reader) -> Result<(), store::Error> {
+        let lanes = store::lanes::all(reader).await?;
+        for desk in self.chains.desks() {
+            let signers: Vec<_> = lanes.iter().filter(|lane| u64::try_from(lane.chain_id) == Ok(desk.settings.id)).map(|lane| lane.signer).collect();
+            for (signer, balance) in signers.iter().zip(desk.chain.balances(signers.clone()).await) {
+                if let Ok(balance) = balance {
+                    // A gauge is a double: good for an alert, never for arithmetic.
+                    metrics::SIGNER_BALANCE_WEI.set(balance.to_string().parse().unwrap_or(f64::MAX), &[&desk.label(), &signer.to_string()]);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,175 @@
+//! `holdfast jobs`.
+
+use super::failure::{Code, Failure};
+use super::output::{answer, answer_with};
+use super::page::{Cell, Page, Tone, cell, maybe, time, toned};
+use super::{Global, session, tx};
+use crate::operator::cancel::{Cancelled, cancel};
+use crate::operator::explain_job::{self, Explanation};
+use crate::operator::jobs::{self, Filter, Job};
+use crate::operator::{age, explain_job::explain};
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use clap::{Args, Subcommand};
+use entity::ids::JobId;
+use entity::states::JobState;
+use serde_json::json;
+
+#[derive(Subcommand)]
+pub enum Jobs {
+    /// Newest first
+    List(List),
+    /// One job
+    Show { id: JobId },
+    /// Where a job stands, why, and what happens next
+    Explain { id: JobId },
+    /// Cancel a job that owns no nonce
+    Cancel { id: JobId },
+}
+
+#[derive(Args)]
+pub struct List {
+    #[arg(long, value_parser = PossibleValuesParser::new(JobState::all().into_iter().map(JobState::as_str)).try_map(|word| word.parse::<JobState>()))]
+    state: Option<JobState>,
+    #[arg(long, value_name = "NAME")]
+    project: Option<String>,
+    /// The next_cursor of the page before
+    #[arg(long, value_name = "ID")]
+    cursor: Option<JobId>,
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=i64::from(jobs::PAGE_MAX)))]
+    limit: u32,
+}
+
+impl Jobs {
+    pub fn run(self, global: &Global) -> Result<Code, Failure> {
+        match self {
+            Self::List(args) => list(global, &args)?,
+            Self::Show { id } => {
+                let job = session::at_desk(global, async |_, desk| jobs::show(desk, id).await)?;
+                answer(global, "jobs.show", &job, |page| show(page, &job))?;
+            }
+            Self::Explain { id } => {
+                let explanation = session::at_desk(global, async |_, desk| explain(desk, id).await)?;
+                answer(global, "jobs.explain", &explanation, |page| explained(page, &explanation))?;
+            }
+            Self::Cancel { id } => cancelled(global, id)?,
+        }
+        Ok(Code::Done)
+    }
+}
+
+fn list(global: &Global, args: &List) -> Result<(), Failure> {
+    let filter = Filter { project: args.project.as_deref(), state: args.state, cursor: args.cursor, limit: args.limit };
+    let list = session::at_desk(global, async |_, desk| jobs::list(desk, &filter).await)?;
+    let more = list.next_cursor.iter().map(|cursor| format!("there are more: --cursor {cursor}")).collect::<Vec<_>>();
+    answer_with(global, "jobs.list", &list, &more, |page| {
+        let rows: Vec<_> = list
+            .items
+            .iter()
+            .map(|job| {
+                let error = job.error.as_ref().map(|error| &error.title);
+                let nonce = job.transaction.as_ref().map(|t| t.nonce);
+                vec![cell(job.id), state(job.state), cell(job.kind), cell(job.chain_id), cell(age(job.age_seconds)), cell(job.attempts), maybe(nonce), maybe(error)]
+            })
+            .collect();
+        page.table(&["ID", "STATE", "KIND", "CHAIN", "AGE", "ATTEMPTS", "NONCE", "ERROR"], &rows, "no jobs");
+    })
+}
+
+fn cancelled(global: &Global, id: JobId) -> Result<(), Failure> {
+    let config = session::config_for_postgres(global)?;
+    let operator = session::operator(&config)?;
+    let what = session::at_desk_of(global, &config, async |_, desk| cancel(desk, id, None, Some((operator, &global.reason))).await)?;
+    let (outcome, text) = match what {
+        Cancelled::Done => ("cancelled", format!("job {id} is cancelled")),
+        Cancelled::Asked => ("asked", format!("job {id} is being executed: it will get no nonce and is cancelled when the execution ends")),
+        Cancelled::Unknown => return Err(Failure::new(Code::NotFound, "not found", format!("job {id} does not exist"))),
+        Cancelled::TooLate(state) => return Err(too_late(id, state)),
+    };
+    answer(global, "jobs.cancel", &json!({ "id": id, "outcome": outcome }), |page| page.line(text))
+}
+
+fn too_late(id: JobId, state: JobState) -> Failure {
+    let (gate, why) = if state.is_final() {
+        ("job-ended", format!("job {id} has ended: it is {state}"))
+    } else {
+        ("nonce-bound", format!("job {id} is {state} and owns a nonce: its transaction may be mined at any time"))
+    };
+    Failure::new(Code::Refused, "not cancelled", why).by(gate).then(format!("holdfast jobs explain {id}"))
+}
+
+fn state(state: JobState) -> Cell {
+    let tone = match state {
+        JobState::Completed => Tone::Good,
+        JobState::Dead | JobState::Quarantined | JobState::Reverted => Tone::Bad,
+        JobState::Retry => Tone::Look,
+        _ => Tone::Plain,
+    };
+    toned(state, tone)
+}
+
+fn show(page: &mut Page, job: &Job) {
+    let error = job.error.as_ref().map(|error| format!("{}: {}", error.title, error.detail.as_deref().unwrap_or(&error.r#type)));
+    let nonce = job.transaction.as_ref().map(|t| format!("{} of {}, {}", t.nonce, t.signer, t.state));
+    page.fields(&[
+        ("job", cell(job.id)),
+        ("state", state(job.state)),
+        ("kind", cell(job.kind)),
+        ("project", cell(&job.project)),
+        ("pool", cell(format!("{} on chain {}", job.pool, job.chain_id))),
+        ("call", cell(format!("{} wei to {}", job.value, job.to))),
+        ("priority", cell(job.priority)),
+        ("age", cell(age(job.age_seconds))),
+        ("attempts", cell(job.attempts)),
+        ("run at", cell(time(job.run_at))),
+        ("accepted", cell(time(job.created_at))),
+        ("changed", cell(time(job.updated_at))),
+        ("ended", maybe(job.finished_at.map(time))),
+        ("error", maybe(error)),
+        ("nonce", maybe(nonce)),
+        ("hash", maybe(job.transaction.as_ref().and_then(|t| t.hash))),
+    ]);
+}
+
+fn explained(page: &mut Page, explanation: &Explanation) {
+    let (job, next) = (&explanation.job, &explanation.next);
+    page.fields(&[
+        ("job", cell(job.id)),
+        ("state", state(job.state)),
+        ("why", cell(&explanation.why)),
+        ("next", cell(&next.action)),
+        ("when", maybe(next.at.map(time))),
+        ("command", maybe(next.command.as_ref())),
+        ("age", cell(age(job.age_seconds))),
+        ("attempts", cell(format!("{}, {} left", job.attempts, explanation.attempts_left))),
+        ("delivery", cell(format!("generation {}, published {}", job.delivery.generation, job.delivery.published_at.map_or("never".into(), time)))),
+    ]);
+    if !explanation.errors.is_empty() {
+        page.heading("Errors");
+        let rows: Vec<_> = explanation.errors.iter().map(error_row).collect();
+        page.table(&["TIMES", "TYPE", "LAST", "DETAIL"], &rows, "");
+    }
+    if !explanation.transactions.is_empty() {
+        page.heading("Transactions");
+        tx::table(page, &explanation.transactions);
+    }
+    page.heading("History");
+    let rows: Vec<_> = explanation.history.iter().map(|change| vec![cell(change.version), cell(&change.state), cell(time(change.at))]).collect();
+    page.table(&["NO", "STATE", "AT"], &rows, "none");
+}
+
+fn error_row(group: &explain_job::ErrorGroup) -> Vec<Cell> {
+    vec![cell(group.count), cell(&group.r#type), cell(time(group.last_at)), maybe(group.detail.as_ref())]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_cancellation_is_refused_by_the_gate_that_fits() {
+        let gate = |state| too_late(JobId(uuid::Uuid::nil()), state).gate;
+        assert_eq!(gate(JobState::Submitted).as_deref(), Some("nonce-bound"));
+        assert_eq!(gate(JobState::Completed).as_deref(), Some("job-ended"));
+        assert_eq!(too_late(JobId(uuid::Uuid::nil()), JobState::Dead).code, Code::Refused);
+    }
+}

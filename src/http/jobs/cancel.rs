@@ -1,0 +1,36 @@
+//! `POST /v1/jobs/{id}/cancel`: cancels a job that owns no nonce yet.
+
+use super::view::JobBody;
+use super::{id_of, job_response, missing};
+use crate::http::Public;
+use crate::http::auth::Caller;
+use crate::http::problem::{Problem, ProblemBody};
+use crate::store::jobs::Cancelled;
+use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
+use actix_web::web::{Data, Path};
+
+#[utoipa::path(
+    post, path = "/v1/jobs/{id}/cancel", tag = "jobs", operation_id = "cancelJob", security(("api_key" = [])),
+    params(("id" = String, Path, description = "of the job")),
+    responses(
+        (status = 200, description = "the job is cancelled", body = JobBody),
+        (status = 202, description = "an execution is under way: it will get no nonce", body = JobBody),
+        (status = 401, description = "no valid key", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 404, description = "no job of this project", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "the job owns a nonce or has ended", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 503, description = "not now", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 504, description = "the database took too long", body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+pub async fn cancel(caller: Caller, id: Path<String>, state: Data<Public>) -> Result<HttpResponse, Problem> {
+    let id = id_of(&id)?;
+    let status = match state.cancel.ask((id, caller.project.clone())).await? {
+        Cancelled::Done => StatusCode::OK,
+        Cancelled::Asked => StatusCode::ACCEPTED,
+        Cancelled::TooLate(state) => return Err(Problem::not_cancellable(state)),
+        Cancelled::Unknown => return Err(missing()),
+    };
+    let view = state.find.ask((id, caller.project)).await?.ok_or_else(missing)?;
+    job_response(status, &view)
+}

@@ -1,0 +1,237 @@
+//! One job, explained: where it stands, why, what happens next and when, and all that led there. Asks Postgres only, so it explains
+//! also while everything else is away.
+
+use super::jobs::{Execution, Job};
+use super::lanes::{self, Lane};
+use super::transactions::{Transaction, since};
+use super::workers::is_live;
+use super::{Desk, Error, age};
+use crate::store::standing::{self, Executor};
+use crate::store::{jobs, transactions, workers};
+use chrono::{DateTime, Utc};
+use entity::ids::JobId;
+use entity::states::{JobState, LaneState, LineageState};
+use serde::Serialize;
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Explanation {
+    pub job: Job,
+    pub why: String,
+    pub next: Next,
+    /// Executions that may still count before the job is dead.
+    pub attempts_left: i32,
+    /// Every nonce that it had, newest first.
+    pub transactions: Vec<Transaction>,
+    /// The errors of its executions, grouped, the newest first.
+    pub errors: Vec<ErrorGroup>,
+    pub executions: Vec<Execution>,
+    pub history: Vec<Change>,
+}
+
+/// What happens next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Next {
+    pub action: String,
+    /// Null when it waits for an event and not for a time.
+    pub at: Option<DateTime<Utc>>,
+    /// For the operator, where there is something to do or to look at.
+    pub command: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ErrorGroup {
+    pub r#type: String,
+    pub count: usize,
+    pub last_at: DateTime<Utc>,
+    /// Of the newest.
+    pub detail: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    pub version: i32,
+    pub state: String,
+    pub at: DateTime<Utc>,
+}
+
+/// What else decides about the job.
+struct Around {
+    now: DateTime<Utc>,
+    executor: Executor,
+    live_workers: usize,
+    /// The lanes of its pool on its chain.
+    lanes: Vec<Lane>,
+}
+
+/// # Errors
+/// `NotFound`, and see [`Error`].
+pub async fn explain(desk: &Desk, id: JobId) -> Result<Explanation, Error> {
+    let db = desk.reader();
+    let missing = || Error::NotFound { what: "job", id: id.to_string() };
+    let view = jobs::by_ids(&db, &[id], None).await?.pop().ok_or_else(missing)?;
+    let executor = standing::executor(&db, id).await?.ok_or_else(missing)?;
+    let (attempts, history, lineages, workers) =
+        futures::try_join!(jobs::attempts(&db, id), jobs::history(&db, id), transactions::of_job(&db, id), workers::list(&db))?;
+    let now = executor.now;
+    let job = Job::at(now, view);
+    let mut lanes = lanes::load(&db).await?;
+    lanes.retain(|lane| lane.chain_id == job.chain_id && lane.pool == job.pool);
+    let live_workers = workers.iter().filter(|worker| is_live(worker, &desk.limits)).count();
+    let around = Around { now, executor, live_workers, lanes };
+    let transactions: Vec<_> = lineages.into_iter().map(|row| Transaction::at(now, row)).collect();
+    let executions: Vec<_> = attempts.into_iter().map(Execution::from).collect();
+    let (why, next) = verdict(&job, transactions.first(), &around);
+    Ok(Explanation {
+        why,
+        next,
+        attempts_left: if job.state.is_final() { 0 } else { (around.executor.budget - job.attempts).max(0) },
+        transactions,
+        errors: grouped(&executions),
+        executions,
+        history: history.into_iter().map(|(version, state, at)| Change { version, state, at }).collect(),
+        job,
+    })
+}
+
+fn next(action: impl Into<String>, at: Option<DateTime<Utc>>, command: Option<String>) -> Next {
+    Next { action: action.into(), at, command }
+}
+
+/// Why it stands where it stands, and what comes.
+fn verdict(job: &Job, transaction: Option<&Transaction>, around: &Around) -> (String, Next) {
+    match job.state {
+        JobState::Queued | JobState::Retry => waiting(job, around),
+        JobState::Processing => processing(job, around),
+        JobState::Submitted => submitted(job, transaction),
+        JobState::PendingBatch | JobState::Batched => ("it is to be sent together with others".into(), next("its batch is formed", None, None)),
+        state => ended(job, state),
+    }
+}
+
+fn waiting(job: &Job, around: &Around) -> (String, Next) {
+    let mut why = match (&job.error, job.state) {
+        (Some(error), JobState::Retry) => {
+            format!("execution {} ended without a transaction: {}", job.attempts, error.detail.as_ref().unwrap_or(&error.title))
+        }
+        (None, JobState::Retry) => "it was given back unharmed".to_owned(),
+        _ => "it was accepted and no worker has taken it yet".to_owned(),
+    };
+    let delivery = &job.delivery;
+    if delivery.deliver_at > around.now {
+        let action = if job.attempts == 0 { "it is due at its run_at" } else { "the next execution is due" };
+        return (why, next(action, Some(delivery.deliver_at), None));
+    }
+    if delivery.published_at.is_none() {
+        let failures = around.executor.failures;
+        why.push_str("; its delivery is not in Redis yet");
+        if failures > 0 {
+            why.push_str(&format!(", {failures} tries failed"));
+        }
+        return (why, next("the outbox is published", delivery.next_at, (failures > 0).then(|| "holdfast doctor".into())));
+    }
+    why.push_str(&format!("; its delivery {} is in Redis since {}", delivery.generation, told(delivery.published_at, around.now)));
+    if around.live_workers == 0 {
+        return (format!("{why}, and no worker is alive"), next("a worker starts", None, Some("holdfast workers list".into())));
+    }
+    match lane_trouble(job, &around.lanes) {
+        Some((trouble, command)) => (format!("{why}; {trouble}"), next("a worker takes it when a lane has room", delivery.next_at, Some(command))),
+        None => (why, next("a worker takes it; its place in Redis is looked at", delivery.next_at, None)),
+    }
+}
+
+/// Why no lane of the pool would take it.
+fn lane_trouble(job: &Job, lanes: &[Lane]) -> Option<(String, String)> {
+    let all = "holdfast lanes list".to_owned();
+    if lanes.is_empty() {
+        return Some((format!("pool {} has no lane on chain {}", job.pool, job.chain_id), all));
+    }
+    if lanes.iter().any(|lane| lane.free > 0) {
+        return None;
+    }
+    let active = lanes.iter().filter(|lane| lane.state == LaneState::Active).count();
+    let worst = lanes.iter().max_by_key(|lane| (lane.state == LaneState::Paused, lane.oldest_open_seconds));
+    let command = worst.map_or(all, |lane| format!("holdfast lanes explain {}", lane.signer));
+    Some((format!("no lane of pool {} has room: {active} of {} are active and those are full", job.pool, lanes.len()), command))
+}
+
+fn processing(job: &Job, around: &Around) -> (String, Next) {
+    let Some((id, instance, state, from)) = &around.executor.worker else {
+        return ("an execution has just ended".into(), next("its end is written", None, None));
+    };
+    let name = if instance.is_empty() { id.to_string() } else { instance.clone() };
+    let asked = if job.cancel_asked_at.is_some() { "; cancelling was asked for, it will get no nonce" } else { "" };
+    let why = format!("execution {} runs on worker {name} ({state}) for {}{asked}", job.attempts, age(since(*from, around.now)));
+    match state.as_str() {
+        "stopped" | "stale" | "unknown" => {
+            let action = "that worker is gone: when its lock has run out, another takes the job over";
+            (why, next(action, job.delivery.next_at, Some("holdfast workers list".into())))
+        }
+        _ => (why, next("the execution ends, or its lock runs out and another worker takes over", job.delivery.next_at, None)),
+    }
+}
+
+fn submitted(job: &Job, transaction: Option<&Transaction>) -> (String, Next) {
+    let Some(t) = transaction else {
+        return ("it is submitted, but no transaction is on record: this must not be".into(), next("report it", None, Some("holdfast db check".into())));
+    };
+    let lane = format!("holdfast lanes explain {}", t.signer);
+    let place = format!("nonce {} of {} on chain {}", t.nonce, t.signer, t.chain_id);
+    match t.state {
+        LineageState::Allocated => (format!("it owns {place}, unsigned"), next("it is signed, or its nonce goes to the tail", None, Some(lane))),
+        LineageState::Signed => (format!("it is signed at {place} and not sent yet"), next("the bytes are sent", None, Some(lane))),
+        LineageState::Broadcast | LineageState::Replaced => {
+            let answer = t.last_answer.as_deref().unwrap_or("none");
+            let sends = format!("sent {} times, the last answer was {answer}", t.sends);
+            let confirmations = job.transaction.as_ref().map_or(0, |nonce| nonce.confirmations);
+            let action = if confirmations > 0 {
+                format!("it is settled at TX_CONFIRMATIONS; it has {confirmations}")
+            } else {
+                "it is mined and reaches TX_CONFIRMATIONS; until then it is sent again, dearer when it is stuck".into()
+            };
+            (format!("it was sent at {place} for {} now: {sends}", age(t.age_seconds)), next(action, None, Some(lane)))
+        }
+        _ => (format!("{place} has ended as {}", t.state), next("the job is settled with it", None, Some(lane))),
+    }
+}
+
+fn ended(job: &Job, state: JobState) -> (String, Next) {
+    let nothing = |action: &str| next(action, None, None);
+    let error = job.error.as_ref().map_or("no error was recorded", |error| error.detail.as_ref().unwrap_or(&error.title));
+    match state {
+        JobState::Completed => ("a majority showed its receipt at TX_CONFIRMATIONS: it succeeded".into(), nothing("nothing")),
+        JobState::Reverted => (format!("it was mined and reverted: {error}"), nothing("nothing: the nonce is used up, new work needs a new job")),
+        JobState::NotActionable => (format!("there was nothing to do: {error}"), nothing("nothing")),
+        JobState::Cancelled => ("it was cancelled before it owned a nonce".into(), nothing("nothing")),
+        JobState::Dead => {
+            let why = format!("its last execution failed and {} were allowed: {error}", job.attempts);
+            (why, nothing("nothing by itself: it waits for an operator's decision"))
+        }
+        _ => (format!("it was set aside: {error}"), nothing("nothing by itself: it waits for an operator's decision")),
+    }
+}
+
+fn told(at: Option<DateTime<Utc>>, now: DateTime<Utc>) -> String {
+    at.map_or_else(|| "never".into(), |at| age(since(at, now)))
+}
+
+/// The errors of executions (newest first) by their type.
+fn grouped(executions: &[Execution]) -> Vec<ErrorGroup> {
+    let mut groups: Vec<ErrorGroup> = Vec::new();
+    for execution in executions {
+        let Some(kind) = &execution.error else { continue };
+        match groups.iter_mut().find(|group| group.r#type == *kind) {
+            Some(group) => group.count += 1,
+            None => groups.push(ErrorGroup {
+                r#type: kind.clone(),
+                count: 1,
+                last_at: execution.finished_at.unwrap_or(execution.started_at),
+                detail: execution.detail.clone(),
+            }),
+        }
+    }
+    groups
+}
+
+#[cfg(test)]
+#[path = "explain_job_tests.rs"]
+mod tests;

@@ -1,0 +1,167 @@
+//! A chain of a test's own, and the Recorder on it: what happened exactly once, and what never happened.
+
+use super::http_wire::Client;
+use super::parts::programs;
+use super::process::{Process, free_port};
+use super::wait::eventually;
+use entity::values::{Address, Hash, bytes_from_hex, hex_from_bytes};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub const CHAIN_ID: u64 = 31_337;
+/// Where the Recorder stands on every chain of the tests.
+pub const RECORDER: Address = Address([0x5e; 20]);
+/// `record(bytes32)`
+pub const RECORD: [u8; 4] = [0xb5, 0xc6, 0x45, 0xbd];
+
+/// When blocks come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mining {
+    Every(Duration),
+    /// Only when the test says so.
+    OnDemand,
+}
+
+pub struct Anvil {
+    pub url: String,
+    client: Client,
+    process: Process,
+}
+
+fn artefact() -> Value {
+    serde_json::from_str(include_str!("../../contracts/Recorder.json")).expect("the artefact of the Recorder")
+}
+
+/// The call that records a number.
+pub fn record_data(number: u128) -> String {
+    let mut data = RECORD.to_vec();
+    data.extend_from_slice(&record_id(number).0);
+    hex_from_bytes(&data)
+}
+
+pub fn record_id(number: u128) -> Hash {
+    let mut id = [0; 32];
+    id[16..].copy_from_slice(&number.to_be_bytes());
+    Hash(id)
+}
+
+fn selector(signature: &str) -> String {
+    hex_from_bytes(&web3::signing::keccak256(signature.as_bytes())[..4])
+}
+
+/// The call that always reverts with a reason.
+pub fn revert_data() -> String {
+    selector("revertAlways()")
+}
+
+fn number(value: &Value) -> u64 {
+    let text = value.as_str().unwrap_or_else(|| panic!("{value} is no number of JSON-RPC"));
+    u64::from_str_radix(text.trim_start_matches("0x"), 16).expect("hex digits")
+}
+
+impl Anvil {
+    pub async fn start(mining: Mining) -> Self {
+        let program = programs(&std::env::temp_dir(), true).anvil.expect("anvil");
+        let port = free_port();
+        let port_text = port.to_string();
+        let mut arguments = vec!["--quiet", "--host", "127.0.0.1", "--port", &port_text, "--accounts", "1", "--gas-limit", "100000000"];
+        arguments.extend(["--base-fee", "1000000000", "--hardfork", "prague", "--slots-in-an-epoch", "1", "--order", "fees"]);
+        let every = match mining {
+            Mining::Every(time) => time.as_secs_f64().to_string(),
+            Mining::OnDemand => String::new(),
+        };
+        match mining {
+            Mining::Every(_) => arguments.extend(["--block-time", &every]),
+            Mining::OnDemand => arguments.push("--no-mining"),
+        }
+        let home = BTreeMap::from([("HOME".to_owned(), std::env::temp_dir().display().to_string())]);
+        let process = Process::spawn("anvil", program, arguments, &home);
+        let url = format!("http://127.0.0.1:{port}");
+        eventually("anvil takes connections", Duration::from_secs(20), async || {
+            tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok()
+        })
+        .await;
+        let anvil = Self { client: Client::new(&url), url, process };
+        anvil.ask("anvil_setCode", json!([RECORDER.to_string(), artefact()["deployedBytecode"]])).await;
+        anvil
+    }
+
+    /// Nothing of the chain answers until it is thawed.
+    pub fn freeze(&self) {
+        self.process.freeze();
+    }
+
+    pub fn thaw(&self) {
+        self.process.thaw();
+    }
+
+    /// The result of a call; an error is a fault of the test.
+    pub async fn ask(&self, method: &str, params: Value) -> Value {
+        let call = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
+        let answer = self.client.post(call.as_bytes()).await.unwrap_or_else(|error| panic!("{method}: {error}"));
+        let mut answer: Value = serde_json::from_slice(&answer).expect("JSON");
+        assert!(answer["error"].is_null(), "{method}: {}", answer["error"]);
+        answer["result"].take()
+    }
+
+    pub async fn fund(&self, who: Address, ether: u64) {
+        let wei = u128::from(ether) * 1_000_000_000_000_000_000;
+        self.ask("anvil_setBalance", json!([who.to_string(), format!("{wei:#x}")])).await;
+    }
+
+    pub async fn set_nonce(&self, who: Address, nonce: u64) {
+        self.ask("anvil_setNonce", json!([who.to_string(), format!("{nonce:#x}")])).await;
+    }
+
+    pub async fn mine(&self, blocks: u64) {
+        self.ask("anvil_mine", json!([format!("{blocks:#x}")])).await;
+    }
+
+    pub async fn height(&self) -> u64 {
+        number(&self.ask("eth_blockNumber", json!([])).await)
+    }
+
+    /// The nonce that the chain takes next, at its newest block.
+    pub async fn next_nonce(&self, of: Address) -> u64 {
+        number(&self.ask("eth_getTransactionCount", json!([of.to_string(), "latest"])).await)
+    }
+
+    pub async fn balance(&self, of: Address) -> u128 {
+        let text = self.ask("eth_getBalance", json!([of.to_string(), "latest"])).await;
+        u128::from_str_radix(text.as_str().unwrap().trim_start_matches("0x"), 16).expect("a balance below 2^128")
+    }
+
+    pub async fn drop_transaction(&self, hash: Hash) {
+        self.ask("anvil_dropTransaction", json!([hash.to_string()])).await;
+    }
+
+    pub async fn receipt(&self, hash: &str) -> Value {
+        self.ask("eth_getTransactionReceipt", json!([hash])).await
+    }
+
+    /// Makes `record` revert, or work again.
+    pub async fn set_failing(&self, failing: bool) {
+        // The slot after `times` and `total`.
+        let word = format!("0x{:064x}", u8::from(failing));
+        self.ask("anvil_setStorageAt", json!([RECORDER.to_string(), "0x2", word])).await;
+    }
+
+    /// How often each id was recorded on the canonical chain.
+    pub async fn recorded(&self) -> BTreeMap<String, usize> {
+        let topic = hex_from_bytes(&web3::signing::keccak256(b"Recorded(bytes32,address)"));
+        let filter = json!([{"fromBlock": "0x0", "toBlock": "latest", "address": RECORDER.to_string(), "topics": [topic]}]);
+        let logs = self.ask("eth_getLogs", filter).await;
+        let mut times = BTreeMap::new();
+        for log in logs.as_array().expect("a list of logs") {
+            *times.entry(log["topics"][1].as_str().expect("an id").to_owned()).or_default() += 1;
+        }
+        times
+    }
+}
+
+/// The id that a call records, if it is a call of `record`.
+pub fn recorded_by(data: &str) -> Option<String> {
+    let bytes = bytes_from_hex(data)?;
+    (bytes.len() == 36 && bytes.starts_with(&RECORD)).then(|| hex_from_bytes(&bytes[4..]))
+}
