@@ -75,13 +75,19 @@ async fn show(world: &World, dev: &DevOptions, options: &DemoOptions) -> Result<
     let any = || "127.0.0.1:0".to_owned();
     let engine = world.config_without_keys(dev, &[("HOLDFAST_ROLE", "engine".into()), ("HTTP_LISTEN", any()), ("ADMIN_LISTEN", any()), ("INSTANCE_ID", "engine".into())])?;
     let mut relayers = vec![relayer(world, "relayer-1")?, relayer(world, "relayer-2")?];
+    let db = Db::connect(&crate::config::Database::at(world.running.database_url.expose_secret())).await?;
+    wait(Duration::from_secs(30), "both relayers", async || {
+        let workers = store::workers::list(&db.reader()).await?;
+        Ok(workers.iter().filter(|worker| worker.state == WorkerState::Active).count() >= relayers.len())
+    })
+    .await?;
     let (tell, told) = tokio::sync::oneshot::channel::<SocketAddr>();
     let served = serve::serve_until(&engine, move |http, _| {
         let _ = tell.send(http);
     });
     let work = async {
         let http = told.await.map_err(|_| Error::GaveUp("the engine did not become ready".into()))?;
-        play(world, options, http, &mut relayers).await
+        play(world, options, &db, http, &mut relayers).await
     };
     let outcome = tokio::select! {
         ended = served => Err(ended.err().unwrap_or_else(|| Error::GaveUp("interrupted".into()))),
@@ -102,13 +108,7 @@ fn relayer(world: &World, instance: &str) -> Result<Sibling, Error> {
     Ok(Sibling::start(&["serve", "--role", "relayer", "--single-endpoint"], &environment, &world.dir.join(format!("{instance}.log")))?)
 }
 
-async fn play(world: &World, options: &DemoOptions, http: SocketAddr, relayers: &mut [Sibling]) -> Result<i32, Error> {
-    let db = Db::connect(&crate::config::Database::at(world.running.database_url.expose_secret())).await?;
-    wait(Duration::from_secs(30), "both relayers", async || {
-        let workers = store::workers::list(&db.reader()).await?;
-        Ok(workers.iter().filter(|worker| worker.state == WorkerState::Active).count() >= relayers.len())
-    })
-    .await?;
+async fn play(world: &World, options: &DemoOptions, db: &Db, http: SocketAddr, relayers: &mut [Sibling]) -> Result<i32, Error> {
     let node = DevNode::new(world.rpc_url.clone())?;
     let ids: Vec<Hash> = (0..options.jobs).map(|n| keccak256(format!("{}/{n}", world.dir.display()).as_bytes())).collect();
     super::progress(&format!("submitting {} jobs over {} lanes", options.jobs, options.lanes));
@@ -127,8 +127,7 @@ async fn play(world: &World, options: &DemoOptions, http: SocketAddr, relayers: 
     let took = began.elapsed();
     let lanes = store::lanes::all(&db.reader()).await?;
     let verdict = judge(&node, world.recorder, &ids, &lanes).await?;
-    let rows = table(&node, &db, &lanes).await?;
-    db.close().await;
+    let rows = table(&node, db, &lanes).await?;
     say(&rows, &verdict, took, options.json);
     Ok(i32::from(!verdict.is_clean()))
 }
@@ -159,8 +158,12 @@ async fn submit(world: &World, http: SocketAddr, ids: &[Hash]) -> Result<(), Err
         let body = serde_json::json!({"jobs": jobs});
         let sent = client.post(format!("http://{http}/v1/jobs/batch")).bearer_auth(&world.api_key).json(&body).send().await;
         let answer = sent.map_err(|error| Error::GaveUp(format!("the engine does not answer: {error}")))?;
-        if !answer.status().is_success() {
-            return Err(Error::GaveUp(format!("the engine answered {}: {}", answer.status(), answer.text().await.unwrap_or_default())));
+        let (status, body) = (answer.status(), answer.text().await.unwrap_or_default());
+        let accepted = serde_json::from_str::<serde_json::Value>(&body).ok().and_then(|body| {
+            Some(body["results"].as_array()?.iter().filter(|item| item["status"] == 202).count())
+        });
+        if !status.is_success() || accepted != Some(chunk.len()) {
+            return Err(Error::GaveUp(format!("the engine answered {status}: {}", body.chars().take(1_000).collect::<String>())));
         }
     }
     Ok(())

@@ -216,10 +216,13 @@ impl World {
 async fn prepare_chain(node: &DevNode, signers: &[Address], recorder: Option<Address>) -> Result<Address, Error> {
     let endowment: Wei = ENDOWMENT.parse().unwrap_or_default();
     tell("paying the signers");
-    let pay = |signer: Address| async move {
-        if node.balance(signer).await? < endowment { node.pay(signer, endowment).await } else { Ok(()) }
-    };
-    futures::future::try_join_all(signers.iter().map(|signer| pay(*signer))).await?;
+    let mut poor = Vec::new();
+    for signer in signers {
+        if node.balance(*signer).await? < endowment {
+            poor.push(*signer);
+        }
+    }
+    node.pay(&poor, endowment).await?;
     if let Some(address) = recorder
         && node.has_code(address).await?
     {

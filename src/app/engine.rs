@@ -8,6 +8,7 @@ use crate::chain::{BlockTag, Chain, Pool};
 use crate::config::{self, Config};
 use crate::delivery::Delivery;
 use crate::domain::quorum::Decision;
+use crate::http::Offers;
 use crate::jobs;
 use crate::signer::{Keyring, Vault};
 use crate::store::{self, Db};
@@ -26,7 +27,7 @@ pub struct Engine {
     pub delivery: Arc<Delivery>,
     pub intake: intake::Handle,
     pub chains: rpc_quorum::Handle,
-    pub pools: Vec<(i64, String)>,
+    pub offers: Offers,
     pub probes: Vec<Probe>,
     pub worker: Option<Relayer>,
     stage: Stage,
@@ -139,12 +140,12 @@ impl Engine {
             }
             _ => None,
         };
-        let Some(lanes) = until(&root, "lanes", async || store::lanes::all(&db.reader()).await).await else { return Ok(None) };
-        let mut pools: Vec<_> = lanes.into_iter().map(|lane| (lane.chain_id, lane.pool)).collect();
-        pools.sort();
-        pools.dedup();
-        gauges::start(&stage, &db, &delivery, &chains, board);
-        Ok(Some(Self { db, delivery, intake, chains, pools, probes, worker, stage }))
+        let offers = Offers::default();
+        if until(&root, "pools", async || gauges::offer(&db.reader(), &config.chains, &offers).await).await.is_none() {
+            return Ok(None);
+        }
+        gauges::start(&stage, &db, &delivery, &chains, board, config, &offers);
+        Ok(Some(Self { db, delivery, intake, chains, offers, probes, worker, stage }))
     }
 
     #[expect(clippy::too_many_arguments, reason = "the parts of a relayer are these")]

@@ -2,7 +2,9 @@
 
 use super::Board;
 use crate::actors::{Beat, Stage, Wake, rpc_quorum};
+use crate::config::{self, Config};
 use crate::delivery::Delivery;
+use crate::http::{Offer, Offers};
 use crate::store::{self, Db, Reader};
 use crate::telemetry::metrics;
 use entity::states::{JobState, WorkerState};
@@ -54,12 +56,37 @@ struct Work {
     delivery: Arc<Delivery>,
     chains: rpc_quorum::Handle,
     board: Board,
+    configured: Arc<Vec<config::Chain>>,
+    offers: Offers,
+    /// Whether an unsafe Redis makes the process unready or is only told.
+    strict: bool,
     round: Arc<std::sync::atomic::AtomicU32>,
 }
 
+/// Reads which pools jobs may name.
+///
+/// # Errors
+/// See [`store::Error`].
+pub async fn offer(db: &Reader, chains: &[config::Chain], offers: &Offers) -> Result<(), store::Error> {
+    let mut pools: Vec<_> = store::lanes::all(db).await?.into_iter().map(|lane| (lane.chain_id, lane.pool)).collect();
+    pools.sort();
+    pools.dedup();
+    offers.set(Offer { chains: chains.iter().filter_map(|chain| i64::try_from(chain.id).ok()).collect(), pools });
+    Ok(())
+}
+
 /// Starts the watch.
-pub fn start(stage: &Stage, db: &Db, delivery: &Arc<Delivery>, chains: &rpc_quorum::Handle, board: &Board) {
-    let work = Work { db: db.clone(), delivery: delivery.clone(), chains: chains.clone(), board: board.clone(), round: Arc::default() };
+pub fn start(stage: &Stage, db: &Db, delivery: &Arc<Delivery>, chains: &rpc_quorum::Handle, board: &Board, config: &Config, offers: &Offers) {
+    let work = Work {
+        db: db.clone(),
+        delivery: delivery.clone(),
+        chains: chains.clone(),
+        board: board.clone(),
+        configured: Arc::new(config.chains.clone()),
+        offers: offers.clone(),
+        strict: config.service.infrastructure_required,
+        round: Arc::default(),
+    };
     let round = move || {
         let work = work.clone();
         async move { work.look().await }.boxed()
@@ -73,6 +100,11 @@ impl Work {
         let usable = usable(&reader).await;
         self.board.set("postgres", usable.as_ref().map(|()| ()).map_err(ToString::to_string));
         self.board.set("schema", if matches!(usable, Err(Unusable::Store(store::Error::Schema { .. }))) { usable.as_ref().map(|()| ()).map_err(ToString::to_string) } else { Ok(()) });
+        if usable.is_ok()
+            && let Err(error) = offer(&reader, &self.configured, &self.offers).await
+        {
+            tracing::debug!(%error, "the pools are not read this time");
+        }
         self.redis().await;
         for desk in self.chains.desks() {
             let known = desk.view().is_some();
@@ -97,7 +129,11 @@ impl Work {
             metrics::REDIS_EVICTION_POLICY_OK.set(f64::from(u8::from(safe)), &[]);
             let (major, minor, patch) = facts.version;
             self.board.set("redis_version", if facts.is_supported() { Ok(()) } else { Err(format!("Redis {major}.{minor}.{patch} is too old: 7 or newer is needed")) });
-            self.board.set("redis_eviction", if safe { Ok(()) } else { Err("maxmemory-policy is not noeviction: Redis may delete deliveries and locks".into()) });
+            if !safe {
+                tracing::warn!(event = "redis_may_evict", "maxmemory-policy is not noeviction: Redis may delete deliveries and locks");
+            }
+            let refused = !safe && self.strict;
+            self.board.set("redis_eviction", if refused { Err("maxmemory-policy is not noeviction: Redis may delete deliveries and locks".into()) } else { Ok(()) });
         }
         if let Ok(counts) = self.delivery.counts().await {
             for (state, count) in [("ready", counts.ready()), ("delayed", counts.delayed), ("active", counts.active)] {

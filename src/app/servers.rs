@@ -5,7 +5,7 @@ use super::{Board, Error};
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::http::admin::{Late, State};
-use crate::http::{self, Door, Offer};
+use crate::http::{self, Door};
 use crate::operator::{self, Desk, Limits};
 use actix_web::dev::ServerHandle;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -49,9 +49,8 @@ fn busy(name: &str, address: SocketAddr, error: &std::io::Error) -> Error {
 
 /// Binds the public listener.
 pub fn public(config: &Config, engine: &Arc<Engine>) -> Result<Running, Error> {
-    let offer = Offer { chains: config.chains.iter().filter_map(|chain| i64::try_from(chain.id).ok()).collect(), pools: engine.pools.clone() };
     let desk = Desk::new(engine.db.clone(), Limits::of(config));
-    let state = http::Public::new(&engine.db.reader(), engine.intake.clone(), desk, offer, Arc::new(SystemClock));
+    let state = http::Public::new(&engine.db.reader(), engine.intake.clone(), desk, engine.offers.clone(), Arc::new(SystemClock));
     tokio::spawn(state.waiters().run(engine.stop_token().cancelled_owned()));
     let listening = http::public_server(&config.http, state, config.service.shutdown_deadline);
     Ok(Running::start(listening.map_err(|error| busy("HTTP_LISTEN", config.http.listen, &error))?))

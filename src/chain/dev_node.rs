@@ -66,6 +66,10 @@ impl DevNode {
 
     async fn mined(&self, transaction: Value) -> Result<Value, Error> {
         let hash = self.call("eth_sendTransaction", json!([transaction])).await?;
+        self.receipt(&hash).await
+    }
+
+    async fn receipt(&self, hash: &Value) -> Result<Value, Error> {
         let waited = tokio::time::timeout(MINED_WITHIN, async {
             loop {
                 let receipt = self.call("eth_getTransactionReceipt", json!([hash])).await?;
@@ -78,13 +82,22 @@ impl DevNode {
         waited.await.map_err(|_| Error::NotMined)?
     }
 
-    /// Pays from the node's own account and waits until it is mined.
+    /// Pays from the node's own account and waits until all of it is mined. Sent one after the other: the node picks the nonces.
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn pay(&self, to: Address, value: Wei) -> Result<(), Error> {
+    pub async fn pay(&self, to: &[Address], value: Wei) -> Result<(), Error> {
+        if to.is_empty() {
+            return Ok(());
+        }
         let from = self.account().await?;
-        self.mined(json!({"from": from, "to": to, "value": format!("{:#x}", value.0)})).await?;
+        let mut sent = Vec::with_capacity(to.len());
+        for to in to {
+            sent.push(self.call("eth_sendTransaction", json!([{"from": from, "to": to, "value": format!("{:#x}", value.0)}])).await?);
+        }
+        for hash in sent {
+            self.receipt(&hash).await?;
+        }
         Ok(())
     }
 

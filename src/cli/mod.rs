@@ -39,6 +39,16 @@ struct Cli {
     command: Command,
 }
 
+/// A line of which only the form of the answer matters.
+#[derive(Parser)]
+#[command(disable_help_flag = true, disable_version_flag = true)]
+struct Loose {
+    #[arg(short, long, value_enum)]
+    output: Option<Format>,
+    #[arg(num_args = 0..)]
+    rest: Vec<String>,
+}
+
 /// What every command takes.
 #[derive(Args, Clone, Debug)]
 struct Global {
@@ -144,23 +154,28 @@ impl Cli {
 }
 
 /// Help and version are answers; everything else that clap refuses is a misuse.
+fn code_of(error: &clap::Error) -> Code {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) { Code::Done } else { Code::Usage }
+}
+
 fn misused(error: &clap::Error) -> Code {
-    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+    let code = code_of(error);
+    if code == Code::Done {
         let _ = write!(std::io::stdout().lock(), "{error}");
-        return Code::Done;
+        return code;
     }
     // The line could not be read, but the wanted form of the answer mostly can.
-    let read = Cli::command().ignore_errors(true).try_get_matches();
-    let format = read.ok().and_then(|read| read.try_get_one::<Format>("output").ok().flatten().copied());
+    let read = Loose::command().ignore_errors(true).try_get_matches();
+    let format = read.ok().and_then(|read| read.get_one::<Format>("output").copied());
     match format.unwrap_or(Format::Text) {
         Format::Text => drop(write!(std::io::stderr().lock(), "{error}")),
         format => {
             let text = error.to_string();
             let why = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-            Failure::new(Code::Usage, "the command line cannot be read", why).then("holdfast --help").tell(format);
+            Failure::new(code, "the command line cannot be read", why).then("holdfast --help").tell(format);
         }
     }
-    Code::Usage
+    code
 }
 
 #[cfg(test)]
@@ -211,11 +226,19 @@ mod tests {
     fn a_misuse_exits_with_two_and_help_with_zero() {
         let id = "0190b3f0-0000-7000-8000-000000000000";
         for line in ["", "nonsense", "jobs show 12", "jobs list --state lost", "serve --role king", "lanes explain 0x12", "jobs", "dev --block-time -1"] {
-            assert_eq!(misused(&parse(&format!("holdfast {line}")).err().unwrap()), Code::Usage, "{line}");
+            assert_eq!(code_of(&parse(&format!("holdfast {line}")).err().unwrap()), Code::Usage, "{line}");
         }
         for line in ["--help", "--version", "jobs --help"] {
-            assert_eq!(misused(&parse(&format!("holdfast {line}")).err().unwrap()), Code::Done, "{line}");
+            assert_eq!(code_of(&parse(&format!("holdfast {line}")).err().unwrap()), Code::Done, "{line}");
         }
         assert!(parse(&format!("holdfast -o json jobs show {id}")).is_ok());
+    }
+
+    #[test]
+    fn the_form_of_the_answer_is_found_on_a_line_that_cannot_be_read() {
+        for line in ["nonsense -o json", "-o json jobs show 12", "jobs list --bogus --output=json", "keys create --project -o json"] {
+            let read = Loose::command().ignore_errors(true).try_get_matches_from(["holdfast"].into_iter().chain(line.split_whitespace())).unwrap();
+            assert_eq!(read.get_one::<Format>("output"), Some(&Format::Json), "{line}");
+        }
     }
 }

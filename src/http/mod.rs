@@ -32,7 +32,7 @@ use crate::store::{self, Reader};
 use auth::Keys;
 use entity::ids::JobId;
 use entity::states::JobState;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Most callers of this process that may wait in long polls.
 const WAITERS: usize = 1_000;
@@ -43,6 +43,21 @@ pub struct Offer {
     pub chains: Vec<i64>,
     /// Chain and name.
     pub pools: Vec<(i64, String)>,
+}
+
+/// The newest offer: pools come and go while the process runs.
+#[derive(Clone, Debug, Default)]
+pub struct Offers(Arc<RwLock<Arc<Offer>>>);
+
+impl Offers {
+    #[must_use]
+    pub fn get(&self) -> Arc<Offer> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn set(&self, offer: Offer) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(offer);
+    }
 }
 
 /// One page of a project's jobs, newest first.
@@ -65,14 +80,14 @@ pub struct Public {
     list: Door<ListPage, Result<Vec<JobView>, store::Error>>,
     cancel: Door<(JobId, String), Result<Cancelled, operator::Error>>,
     waiters: Waiters,
-    offer: Arc<Offer>,
+    offer: Offers,
     clock: Arc<dyn Clock>,
 }
 
 impl Public {
     /// `app` also has to run the task of [`Public::waiters`].
     #[must_use]
-    pub fn new(reader: &Reader, intake: intake::Handle, desk: Desk, offer: Offer, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(reader: &Reader, intake: intake::Handle, desk: Desk, offer: Offers, clock: Arc<dyn Clock>) -> Self {
         let (keys, find, list, versions) = (reader.clone(), reader.clone(), reader.clone(), reader.clone());
         Self {
             keys: Keys::new(Door::new(move |id: String| {
@@ -105,7 +120,7 @@ impl Public {
                 }),
                 WAITERS,
             ),
-            offer: Arc::new(offer),
+            offer,
             clock,
         }
     }

@@ -11,7 +11,7 @@ use entity::values::{Address, Wei};
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-pub const START: &str = "2030-01-02T03:04:05.678901Z";
+const START: &str = "2030-01-02T03:04:05.678901Z";
 
 /// What the doors remember, and how they fail.
 #[derive(Default)]
@@ -126,7 +126,11 @@ pub fn stage() -> Stage {
             }),
             10,
         ),
-        offer: Arc::new(Offer { chains: vec![31337], pools: vec![(31337, "local:relayer".into())] }),
+        offer: {
+            let offers = Offers::default();
+            offers.set(Offer { chains: vec![31337], pools: vec![(31337, "local:relayer".into())] });
+            offers
+        },
         clock: Arc::new(ManualClock::new(START.parse().unwrap())),
     };
     Stage { public, behind, key, other }

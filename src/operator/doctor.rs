@@ -39,9 +39,9 @@ impl Check {
         Self { name: name.into(), status: Status::Fail, detail: detail.into(), next: Some(next.into()) }
     }
 
-    /// `ok` where the condition holds.
-    fn that(holds: bool, name: &str, detail: impl Into<String>, next: &str) -> Self {
-        if holds { Self::ok(name, detail) } else { Self::fail(name, detail, next) }
+    /// `ok` where the condition holds; otherwise what was found is not what is needed.
+    fn that(holds: bool, name: &str, found: &str, needed: &str, next: &str) -> Self {
+        if holds { Self::ok(name, found) } else { Self::fail(name, format!("{found}; {needed}"), next) }
     }
 }
 

@@ -77,7 +77,7 @@ impl Desk {
     /// When Postgres does not answer.
     pub async fn open(settings: &config::Database, limits: Limits) -> Result<Self, Error> {
         let settings = config::Database { pool_min: 0, pool_max: settings.pool_max.clamp(1, 4), ..settings.clone() };
-        Ok(Self::new(Db::connect(&settings).await?, limits))
+        Ok(Self::new(Db::connect(&settings).await.map_err(Error::at_connecting)?, limits))
     }
 
     pub async fn close(&self) {
@@ -115,7 +115,7 @@ pub enum Error {
 impl From<store::owner::Failed> for Error {
     fn from(failed: store::owner::Failed) -> Self {
         match failed {
-            store::owner::Failed::Store(error) => Self::Store(error),
+            store::owner::Failed::Store(error) => Self::at_connecting(error),
             store::owner::Failed::Migration(error) => Self::Migration(error),
         }
     }
@@ -133,6 +133,14 @@ pub enum Meaning {
 }
 
 impl Error {
+    /// A wrong password or database is no defect of ours, and nothing that was asked for can be had.
+    fn at_connecting(error: store::Error) -> Self {
+        match error {
+            store::Error::Answer(told) | store::Error::Denied(told) => Self::Unavailable(format!("Postgres does not let us in: {told}")),
+            error => Self::Store(error),
+        }
+    }
+
     #[must_use]
     pub fn meaning(&self) -> Meaning {
         use store::Error as Store;

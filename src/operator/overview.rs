@@ -166,8 +166,12 @@ fn warning(what: String, next: impl Into<String>) -> Finding {
 /// Work that nobody does at all.
 fn find_idle(seen: &Seen, found: &mut Vec<Finding>) {
     let open: i64 = seen.figures.jobs.iter().filter(|(state, _)| !state.is_final()).map(|(_, count)| count).sum();
-    if open > 0 && !seen.workers.iter().any(|worker| worker.live) {
-        found.push(critical(format!("{open} open jobs and no live worker"), "holdfast serve --role relayer"));
+    if !seen.workers.iter().any(|worker| worker.live) {
+        let start = "holdfast serve --role relayer";
+        found.push(match open {
+            0 => warning("no worker is live: what is accepted now would wait".into(), start),
+            open => critical(format!("{open} open jobs and no live worker"), start),
+        });
     }
     if open > 0 && seen.lanes.is_empty() {
         found.push(critical(format!("{open} open jobs and no lane: no process with SIGNER_KEYS has started yet"), "holdfast doctor"));

@@ -278,6 +278,24 @@ impl World {
         instance
     }
 
+    /// A process that answers callers and holds no key, on lanes that exist already.
+    pub async fn engine(&self) -> Arc<Instance> {
+        self.register_lanes().await;
+        self.serve("engine", &[]).await
+    }
+
+    async fn register_lanes(&self) {
+        let mut settings = holdfast::config::Database::at(self.database.runtime.expose_secret());
+        settings.pool_min = 0;
+        let db = holdfast::store::Db::connect(&settings).await.expect("the runtime logs in");
+        let width = self.environment["TX_LANE_WIDTH"].parse().expect("a width");
+        for signer in &self.signers {
+            let (chain, nonce) = (i64::try_from(CHAIN_ID).unwrap(), i64::try_from(self.first_nonce).unwrap());
+            holdfast::store::lanes::register(&db, chain, POOL, signer.address, nonce, width, "test").await.expect("a lane");
+        }
+        db.close().await;
+    }
+
     pub async fn until_ready(&self, instance: &Instance) {
         eventually("the program is ready", SOON, async || {
             assert!(instance.is_alive(), "ended before it was ready\n{}", instance.tail());
@@ -396,6 +414,12 @@ impl World {
         let sql = format!("SELECT array_to_string(ARRAY(SELECT value FROM json_each_text(to_json(q.*))), '|', '') FROM ({sql}) q");
         let rows = sqlx::query(AssertSqlSafe(sql.clone())).fetch_all(&self.pool).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
         rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    /// The same while the server may be away.
+    pub async fn try_count(&self, what: &str) -> Option<i64> {
+        let sql = format!("SELECT count(*) FROM holdfast.{what}");
+        sqlx::query(AssertSqlSafe(sql)).fetch_one(&self.pool).await.ok().map(|row| row.get(0))
     }
 
     pub async fn count(&self, what: &str) -> i64 {

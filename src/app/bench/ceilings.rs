@@ -22,7 +22,7 @@ pub async fn raw_node(world: &World, count: u32) -> Result<Duration, Error> {
     let node = DevNode::new(world.rpc_url.clone())?;
     let key = keccak256(world.dir.display().to_string().as_bytes());
     let signer: Arc<dyn Signer> = Arc::new(LocalSigner::new(&key.0).ok_or_else(|| Error::GaveUp("no key for the bench".into()))?);
-    node.pay(signer.address(), "1000000000000000000000".parse().unwrap_or_default()).await?;
+    node.pay(&[signer.address()], "1000000000000000000000".parse().unwrap_or_default()).await?;
     let transactions = (0..count).map(|n| {
         let id = keccak256(format!("raw/{n}").as_bytes());
         let data = abi::calldata("record(bytes32)", &[serde_json::json!(id)]).map_err(|error| Error::GaveUp(error.to_string()))?;

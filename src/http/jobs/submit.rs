@@ -90,7 +90,8 @@ pub(super) fn is_key(key: &str) -> bool {
 
 impl Public {
     pub(super) fn read(&self, body: &serde_json::Value, prefix: &str) -> Result<NewJob, Problem> {
-        let rules = Rules { chains: &self.offer.chains, pools: &self.offer.pools, now: self.clock.now() };
+        let offer = self.offer.get();
+        let rules = Rules { chains: &offer.chains, pools: &offer.pools, now: self.clock.now() };
         parse::parse(body, &rules, prefix).map_err(Problem::fields)
     }
 

@@ -56,7 +56,8 @@ async fn ask(desk: &Desk, config: &Config, settings: &Database, clock: &dyn Cloc
 
 fn of_server(server: &Server, local: bool) -> Vec<Check> {
     let (major, minor) = (server.version_num / 10_000, server.version_num % 10_000);
-    let version = Check::that(server.version_num >= VERSION_MIN, "postgres.version", format!("PostgreSQL {major}.{minor}, 16 or newer is needed"), "upgrade the server");
+    let found = format!("PostgreSQL {major}.{minor}");
+    let version = Check::that(server.version_num >= VERSION_MIN, "postgres.version", &found, "16 or newer is needed", "upgrade the server");
     let primary = if server.in_recovery {
         Check::fail("postgres.primary", "the server is a replica in recovery: it takes no writes", "point DATABASE_URL at the primary")
     } else {

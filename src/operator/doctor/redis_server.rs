@@ -17,9 +17,11 @@ pub(super) async fn examine(config: &Config) -> Vec<Check> {
 fn of_facts(facts: &Facts, settings: &Queue) -> Vec<Check> {
     let (major, minor, patch) = facts.version;
     let policy = facts.eviction_policy.as_deref().unwrap_or("unknown");
+    let (version, policy) = (format!("Redis {major}.{minor}.{patch}"), format!("maxmemory-policy is {policy}"));
+    let alone = "set maxmemory-policy noeviction, and share this Redis with no cache";
     let mut checks = vec![
-        Check::that(facts.is_supported(), "redis.version", format!("Redis {major}.{minor}.{patch}, 7 or newer is needed"), "upgrade the server"),
-        Check::that(facts.never_evicts(), "redis.eviction", format!("maxmemory-policy is {policy}, noeviction is needed"), "set maxmemory-policy noeviction, and share this Redis with no cache"),
+        Check::that(facts.is_supported(), "redis.version", &version, "7 or newer is needed", "upgrade the server"),
+        Check::that(facts.never_evicts(), "redis.eviction", &policy, "any other than noeviction may drop deliveries", alone),
     ];
     if facts.is_primary == Some(false) {
         checks.push(Check::fail("redis.primary", "the server is a replica: it takes no writes", "point REDIS_URL at the primary"));

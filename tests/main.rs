@@ -1,0 +1,29 @@
+//! The one test binary: it links once, and its tests share one Postgres and one Redis.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+// The proxies and the world have verbs for the cases that come next.
+#![allow(dead_code)]
+
+mod architecture;
+mod lifecycle;
+mod recovery;
+mod requirements_doc;
+mod support;
+
+mod it {
+    mod local_parts;
+    mod nonces;
+    mod outages;
+    mod path;
+    mod store;
+}
+
+// The tests of the delivery plane name these from the root.
+#[path = "it/delivery_common.rs"]
+mod delivery_common;
+#[path = "it/delivery_faults.rs"]
+mod delivery_faults;
+#[path = "it/delivery_interop.rs"]
+mod delivery_interop;
+#[path = "it/delivery_queue.rs"]
+mod delivery_queue;
