@@ -33,10 +33,10 @@ pub fn start(stage: &Stage, db: Db, delivery: Arc<Delivery>, poll: Duration, rec
 async fn drain(db: &Db, delivery: &Delivery, recheck: Duration) -> Result<(), store::Error> {
     loop {
         let due = store::outbox::claim_unpublished(db, BATCH, LEASE).await?;
-        fail::point("publisher.claimed");
         if due.is_empty() {
             return Ok(());
         }
+        fail::point("publisher.claimed");
         let all = due.len() == usize::try_from(BATCH).unwrap_or(usize::MAX);
         let failed = publish(db, delivery, &due, recheck).await?;
         if failed || !all {

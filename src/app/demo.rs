@@ -73,7 +73,7 @@ async fn start(options: DemoOptions) -> Result<i32, Error> {
 
 async fn show(world: &World, dev: &DevOptions, options: &DemoOptions) -> Result<i32, Error> {
     let any = || "127.0.0.1:0".to_owned();
-    let engine = world.config_without_keys(dev, &[("HOLDFAST_ROLE", "engine".into()), ("HTTP_LISTEN", any()), ("ADMIN_LISTEN", any()), ("INSTANCE_ID", "engine".into())])?;
+    let engine = world.config_without_keys(dev, &[("HOLDFAST_ROLE", "engine".into()), ("HTTP_LISTEN", any()), ("ADMIN_LISTEN", any()), ("INSTANCE_ID", "engine".into()), ("LOG_LEVEL", "warn".into())])?;
     let mut relayers = vec![relayer(world, "relayer-1")?, relayer(world, "relayer-2")?];
     let db = Db::connect(&crate::config::Database::at(world.running.database_url.expose_secret())).await?;
     wait(Duration::from_secs(30), "both relayers", async || {
@@ -82,17 +82,15 @@ async fn show(world: &World, dev: &DevOptions, options: &DemoOptions) -> Result<
     })
     .await?;
     let (tell, told) = tokio::sync::oneshot::channel::<SocketAddr>();
-    let served = serve::serve_until(&engine, move |http, _| {
+    let ready = move |http, _| {
         let _ = tell.send(http);
-    });
-    let work = async {
+    };
+    let outcome = serve::serve_during(&engine, ready, async {
         let http = told.await.map_err(|_| Error::GaveUp("the engine did not become ready".into()))?;
         play(world, options, &db, http, &mut relayers).await
-    };
-    let outcome = tokio::select! {
-        ended = served => Err(ended.err().unwrap_or_else(|| Error::GaveUp("interrupted".into()))),
-        outcome = work => outcome,
-    };
+    })
+    .await;
+    db.close().await;
     for relayer in &mut relayers {
         if !relayer.has_ended() {
             let _ = tokio::time::timeout(Duration::from_secs(15), relayer.terminate()).await;

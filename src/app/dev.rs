@@ -199,7 +199,7 @@ impl World {
     }
 
     fn read(&self, environment: Vec<(&'static str, String)>, options: &DevOptions, more: &[(&'static str, String)]) -> Result<Config, Error> {
-        let mut overrides = Overrides::default().with(Chain::SINGLE_ENDPOINT, "true");
+        let mut overrides = Overrides::default().with(Chain::SINGLE_ENDPOINT, "true").with("LOG_FORMAT", if options.json { "json" } else { "text" });
         for (name, value) in environment.into_iter().chain(more.iter().cloned()) {
             overrides = overrides.with(name, value);
         }
@@ -303,7 +303,7 @@ async fn serve(options: DevOptions) -> Result<i32, Error> {
         say_ready(&world, &found, as_json);
     };
     let ended = tokio::select! {
-        ended = super::serve::serve_until(&config, shown) => ended,
+        ended = super::serve::serve_until(&config, tokio_util::sync::CancellationToken::new(), shown) => ended,
         () = world.running.ended() => Err(Error::GaveUp("the local Postgres, Redis and EVM node are gone".into())),
     };
     let _ = std::fs::remove_file(&file);

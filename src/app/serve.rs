@@ -7,7 +7,8 @@ use crate::http::admin::Late;
 use crate::actors::Stage;
 use crate::actors::supervisor::Root;
 use crate::config::{Config, Role};
-use crate::telemetry::metrics;
+use crate::telemetry::logs::{self, Identity};
+use crate::telemetry::{self, metrics};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
@@ -24,18 +25,24 @@ pub fn serve(config: &Config) -> Result<i32, Error> {
     if config.service.role == Role::Auditor {
         return Err(Error::NotBuilt("auditor"));
     }
-    super::run(serve_until(config, |_, _| {}))
+    super::run(serve_until(config, CancellationToken::new(), |_, _| {}))
 }
 
-/// `serve`, calling `ready` once with the public and the admin address.
+/// `serve`, calling `ready` once with the public and the admin address, and stopping also when `stop` is cancelled.
 ///
 /// # Errors
 /// As `serve`.
-pub(super) async fn serve_until(config: &Config, ready: impl FnOnce(SocketAddr, SocketAddr)) -> Result<i32, Error> {
+pub(super) async fn serve_until(config: &Config, stop: CancellationToken, ready: impl FnOnce(SocketAddr, SocketAddr)) -> Result<i32, Error> {
     config.check_service()?;
+    let identity = Identity { role: config.service.role.as_str().to_owned(), instance: config.service.instance_id.clone() };
+    match logs::start(&config.log, identity) {
+        // `dev`, `demo` and `bench` may have begun to log before.
+        Ok(()) | Err(logs::Error::AlreadySet(_)) => telemetry::watch_panics(),
+        Err(error) => return Err(Error::Runtime(error.to_string())),
+    }
     let metrics_handle = metrics::install().map_err(|error| Error::Runtime(error.to_string()))?;
     tokio::spawn(metrics::upkeep(metrics_handle.clone()));
-    let root = Root::new(CancellationToken::new());
+    let root = Root::new(stop);
     stop_on_signals(&root)?;
     let board = Board::expecting(&["postgres", "schema", "redis", "chains", "actors"]);
     let arbiter = actix::Arbiter::new();
@@ -103,4 +110,25 @@ fn stop_on_signals(root: &Root) -> Result<(), Error> {
         });
     }
     Ok(())
+}
+
+/// Serves while `work` runs and drains when it has ended; what `work` says counts.
+///
+/// # Errors
+/// What `work` says, or what ended the service before it.
+pub(super) async fn serve_during<T>(
+    config: &Config,
+    ready: impl FnOnce(SocketAddr, SocketAddr),
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let stop = CancellationToken::new();
+    let mut served = std::pin::pin!(serve_until(config, stop.clone(), ready));
+    tokio::select! {
+        ended = &mut served => Err(ended.err().unwrap_or_else(|| Error::GaveUp("interrupted".into()))),
+        outcome = work => {
+            stop.cancel();
+            served.await?;
+            outcome
+        }
+    }
 }

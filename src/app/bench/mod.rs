@@ -67,17 +67,14 @@ async fn start(options: BenchOptions) -> Result<i32, Error> {
     let more = [("HTTP_LISTEN", any()), ("ADMIN_LISTEN", any()), ("TX_CONFIRMATIONS", "1".into()), ("QUEUE_CONCURRENCY", "256".into()), ("LOG_LEVEL", "warn".into())];
     let config = world.config(&dev, &more)?;
     let (tell, told) = tokio::sync::oneshot::channel();
-    let served = serve::serve_until(&config, move |http, admin| {
+    let ready = move |http, admin| {
         let _ = tell.send((http, admin));
-    });
-    let work = async {
+    };
+    let outcome = serve::serve_during(&config, ready, async {
         let (http, admin) = told.await.map_err(|_| Error::GaveUp("the service did not become ready".into()))?;
         measure(&world, &options, http, admin).await
-    };
-    let outcome = tokio::select! {
-        ended = served => Err(ended.err().unwrap_or_else(|| Error::GaveUp("interrupted".into()))),
-        outcome = work => outcome,
-    };
+    })
+    .await;
     let dir = world.dir.clone();
     world.running.stop().await?;
     let report = outcome?;
