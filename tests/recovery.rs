@@ -48,7 +48,8 @@ async fn dies_at(point: &str) {
 
 /// The nonces with stored bytes, and their hashes.
 async fn bytes(world: &World) -> Vec<(u64, String)> {
-    let sql = "SELECT l.nonce, '0x' || encode(a.hash, 'hex') AS hash FROM holdfast.tx_attempts a JOIN holdfast.lineages l ON l.id = a.lineage_id";
+    let sql =
+        "SELECT l.nonce, '0x' || encode(a.hash, 'hex') AS hash FROM holdfast.tx_attempts a JOIN holdfast.lineages l ON l.id = a.lineage_id";
     let rows = world.rows(sql).await;
     rows.iter().map(|row| row.split_once('|').map(|(nonce, hash)| (nonce.parse().unwrap(), hash.to_owned())).unwrap()).collect()
 }
@@ -59,7 +60,8 @@ async fn enq_06_enq_07_enq_08_jrn_whatever_the_step_at_which_a_process_dies_ever
     // Each death is a task of its own, so that one that fails names its point and the others still run.
     let deaths = futures::stream::iter(holdfast::fail::POINTS.iter().map(|point| tokio::spawn(dies_at(point))));
     let ended: Vec<_> = deaths.buffered(AT_ONCE).collect().await;
-    let failed: Vec<_> = holdfast::fail::POINTS.iter().zip(ended).filter_map(|(point, end)| end.err().map(|error| format!("{point}: {error}"))).collect();
+    let failed: Vec<_> =
+        holdfast::fail::POINTS.iter().zip(ended).filter_map(|(point, end)| end.err().map(|error| format!("{point}: {error}"))).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 

@@ -189,7 +189,8 @@ impl fmt::Debug for Wei {
 impl FromStr for Wei {
     type Err = Malformed;
     fn from_str(text: &str) -> Result<Self, Malformed> {
-        let plain = text == "0" || (!text.starts_with('0') && !text.is_empty() && text.len() <= 78 && text.bytes().all(|c| c.is_ascii_digit()));
+        let plain =
+            text == "0" || (!text.starts_with('0') && !text.is_empty() && text.len() <= 78 && text.bytes().all(|c| c.is_ascii_digit()));
         if !plain {
             return Err(Malformed::Decimal);
         }

@@ -87,7 +87,10 @@ pub async fn migrate(owner: &DatabaseConnection, logins: &[Login<'_>]) -> Result
     if found < 160_000 {
         return Err(Error::TooOld { found: found / 10_000 });
     }
-    tx.execute_unprepared(&format!("SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '60s'; SELECT pg_advisory_xact_lock({LOCK})")).await?;
+    tx.execute_unprepared(&format!(
+        "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '60s'; SELECT pg_advisory_xact_lock({LOCK})"
+    ))
+    .await?;
     let mut report = Report::default();
     apply(&tx, &mut report).await?;
     for login in logins {

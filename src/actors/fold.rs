@@ -199,6 +199,7 @@ struct Keep<I, O> {
 struct Folder<I: Send + 'static, O: Send + 'static> {
     keep: Arc<Keep<I, O>>,
     /// Boxed because actix wants actors that may be moved, whatever the items are.
+    #[expect(clippy::box_collection, reason = "an actor must be Unpin whatever its items are")]
     waiting: Box<VecDeque<Unit<I, O>>>,
     rows: usize,
     /// A take-off is due as soon as the mailbox is empty.

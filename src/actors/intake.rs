@@ -2,8 +2,8 @@
 
 use super::{Door, DoorError, Fold, Stage, Wake};
 use crate::fail;
-use crate::store::{self, Db};
 use crate::store::intake::{Accepted, Submission};
+use crate::store::{self, Db};
 use crate::telemetry::metrics;
 use futures::FutureExt;
 use std::sync::Arc;

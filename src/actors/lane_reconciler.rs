@@ -39,7 +39,14 @@ struct Work {
 
 /// Starts one actor a lane. Each is woken by every new block of its chain.
 #[must_use]
-pub fn start(stage: &Stage, db: &Db, journal: &tx_journal::Handle, chains: &rpc_quorum::Handle, lanes: &[Lane], holder: WorkerId) -> Vec<Probe> {
+pub fn start(
+    stage: &Stage,
+    db: &Db,
+    journal: &tx_journal::Handle,
+    chains: &rpc_quorum::Handle,
+    lanes: &[Lane],
+    holder: WorkerId,
+) -> Vec<Probe> {
     let mut probes = Vec::new();
     for lane in lanes {
         let Some(desk) = chains.desk(lane.chain_id) else { continue };
@@ -115,14 +122,19 @@ impl Work {
         heights.sort_unstable();
         heights.dedup();
         let canonical = self.desk.chain.block_hashes(heights.clone()).await;
-        let canonical: HashMap<_, _> = heights.into_iter().zip(canonical).filter_map(|(height, d)| Some((height, d.agreed().flatten()?))).collect();
+        let canonical: HashMap<_, _> =
+            heights.into_iter().zip(canonical).filter_map(|(height, d)| Some((height, d.agreed().flatten()?))).collect();
         let mut ended = Vec::new();
         for one in consumed {
             let Some((hash, receipt)) = one.hashes.iter().find_map(|hash| Some((*hash, by_hash.get(hash)?))) else {
                 tracing::warn!(event = "nonce_without_receipt", lineage = %one.lineage, nonce = one.nonce, "the nonce is used up and no majority shows a receipt of ours");
                 continue;
             };
-            let evidence = Evidence { block: receipt.block_number, block_hash: receipt.block_hash, canonical: canonical.get(&receipt.block_number).copied() };
+            let evidence = Evidence {
+                block: receipt.block_number,
+                block_hash: receipt.block_hash,
+                canonical: canonical.get(&receipt.block_number).copied(),
+            };
             if !settlement::is_final(evidence, view.reached, self.desk.settings.confirmations) {
                 continue;
             }
@@ -163,7 +175,11 @@ impl Work {
     async fn send_again(&self, lane: &Lane, open: &[Open], latest: Option<i64>) -> Result<(), store::Error> {
         let patience = self.desk.settings.reconcile;
         let unmined = open.iter().filter(|one| latest.is_none_or(|latest| one.nonce >= latest) && !one.hashes.is_empty());
-        let due: Vec<_> = unmined.filter(|one| settlement::is_due_again(one.state, one.age, one.since_sent, one.sends, patience)).map(|one| one.lineage).take(RESEND).collect();
+        let due: Vec<_> = unmined
+            .filter(|one| settlement::is_due_again(one.state, one.age, one.since_sent, one.sends, patience))
+            .map(|one| one.lineage)
+            .take(RESEND)
+            .collect();
         if due.is_empty() {
             return Ok(());
         }

@@ -47,7 +47,12 @@ async fn drain(db: &Db, delivery: &Delivery, recheck: Duration) -> Result<(), st
 
 /// The cards of due deliveries.
 pub(super) fn cards(due: &[Due]) -> Vec<Card> {
-    let card = |due: &Due| Card { job_id: due.job, generation: due.generation, priority: u8::try_from(due.priority).unwrap_or(100), delay: due.delay };
+    let card = |due: &Due| Card {
+        job_id: due.job,
+        generation: due.generation,
+        priority: u8::try_from(due.priority).unwrap_or(100),
+        delay: due.delay,
+    };
     due.iter().map(card).collect()
 }
 

@@ -73,7 +73,11 @@ impl Work {
         let lost = if known.is_some() { store::outbox::republish_all(&self.db).await? } else { 0 };
         if store::outbox::start_epoch(&self.db, &self.prefix, known, planted).await? && known.is_some() {
             metrics::DELIVERY_EPOCHS.add(1, &[]);
-            tracing::warn!(event = "delivery_epoch_changed", deliveries = lost, "Redis lost its data: every open delivery is published again");
+            tracing::warn!(
+                event = "delivery_epoch_changed",
+                deliveries = lost,
+                "Redis lost its data: every open delivery is published again"
+            );
         }
         self.publisher.wake();
         Ok(())
@@ -122,7 +126,8 @@ impl Work {
             return Ok(());
         }
         let answers = self.delivery.publish(&outbox_publisher::cards(absent)).await;
-        let done: Vec<_> = absent.iter().zip(&answers).filter(|(_, answer)| answer.is_ok()).map(|(one, _)| (one.job, one.generation)).collect();
+        let done: Vec<_> =
+            absent.iter().zip(&answers).filter(|(_, answer)| answer.is_ok()).map(|(one, _)| (one.job, one.generation)).collect();
         let new = answers.iter().filter(|answer| matches!(answer, Ok(Published::New))).count();
         metrics::OUTBOX_RECREATED.add(u64::try_from(new).unwrap_or(0), &[]);
         if !done.is_empty() {

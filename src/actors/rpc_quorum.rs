@@ -110,7 +110,8 @@ async fn look(desk: &Desk, db: &Db) {
     let heads = desk.chain.heads().await;
     let Some(reached) = heads.reached else { return };
     let known = desk.view();
-    let newest = heads.endpoints.iter().filter_map(|endpoint| endpoint.head).filter(|head| head.number <= reached).max_by_key(|head| head.number);
+    let newest =
+        heads.endpoints.iter().filter_map(|endpoint| endpoint.head).filter(|head| head.number <= reached).max_by_key(|head| head.number);
     let Some(head) = newest else { return };
     // A lagging answer never moves the head back; a reorganisation shows another hash at the same height.
     if known.is_some_and(|view| reached < view.reached || (reached == view.reached && head.hash == view.head.hash)) {

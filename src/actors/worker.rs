@@ -200,12 +200,15 @@ fn finish_of(execution: &Execution, ended: Ended) -> Option<Finish> {
     };
     match ended {
         Ended::Submitted | Ended::Fenced => None,
-        Ended::NotActionable { title, detail } => with(Event::NothingToDo, AttemptOutcome::NotActionable, Some(("not_actionable", title, detail)), 0),
+        Ended::NotActionable { title, detail } => {
+            with(Event::NothingToDo, AttemptOutcome::NotActionable, Some(("not_actionable", title, detail)), 0)
+        }
         Ended::Cancelled => with(Event::CancelAsked, AttemptOutcome::Cancelled, None, 0),
         Ended::Failed { error, title, detail } => {
             // A job that owns a nonce is never given up by its budget.
             let spent = execution.lineage.is_none() && execution.number >= execution.budget;
-            let (event, outcome) = if spent { (Event::BudgetSpent, AttemptOutcome::Dead) } else { (Event::AttemptFailed, AttemptOutcome::Retry) };
+            let (event, outcome) =
+                if spent { (Event::BudgetSpent, AttemptOutcome::Dead) } else { (Event::AttemptFailed, AttemptOutcome::Retry) };
             with(event, outcome, Some((error, title, detail)), backoff::ceiling_ms(execution.number))
         }
         Ended::Later { why, detail, at_most } => {

@@ -59,7 +59,7 @@ async fn start(options: DemoOptions) -> Result<i32, Error> {
     let dev = DevOptions { data: Some(folder), lanes: Some(options.lanes), ..DevOptions::default() };
     let world = World::start(&dev, None).await?;
     let dir = world.dir.clone();
-    let shown = show(&world, &dev, &options).await;
+    let shown = Box::pin(show(&world, &dev, &options)).await;
     let stopped = world.running.stop().await;
     let code = shown?;
     stopped?;
@@ -73,7 +73,16 @@ async fn start(options: DemoOptions) -> Result<i32, Error> {
 
 async fn show(world: &World, dev: &DevOptions, options: &DemoOptions) -> Result<i32, Error> {
     let any = || "127.0.0.1:0".to_owned();
-    let engine = world.config_without_keys(dev, &[("HOLDFAST_ROLE", "engine".into()), ("HTTP_LISTEN", any()), ("ADMIN_LISTEN", any()), ("INSTANCE_ID", "engine".into()), ("LOG_LEVEL", "warn".into())])?;
+    let engine = world.config_without_keys(
+        dev,
+        &[
+            ("HOLDFAST_ROLE", "engine".into()),
+            ("HTTP_LISTEN", any()),
+            ("ADMIN_LISTEN", any()),
+            ("INSTANCE_ID", "engine".into()),
+            ("LOG_LEVEL", "warn".into()),
+        ],
+    )?;
     let mut relayers = vec![relayer(world, "relayer-1")?, relayer(world, "relayer-2")?];
     let db = Db::connect(&crate::config::Database::at(world.running.database_url.expose_secret())).await?;
     wait(Duration::from_secs(30), "both relayers", async || {
@@ -85,10 +94,14 @@ async fn show(world: &World, dev: &DevOptions, options: &DemoOptions) -> Result<
     let ready = move |http, _| {
         let _ = tell.send(http);
     };
-    let outcome = serve::serve_during(&engine, ready, async {
-        let http = told.await.map_err(|_| Error::GaveUp("the engine did not become ready".into()))?;
-        play(world, options, &db, http, &mut relayers).await
-    })
+    let outcome = serve::serve_during(
+        &engine,
+        ready,
+        Box::pin(async {
+            let http = told.await.map_err(|_| Error::GaveUp("the engine did not become ready".into()))?;
+            play(world, options, &db, http, &mut relayers).await
+        }),
+    )
     .await;
     db.close().await;
     for relayer in &mut relayers {
@@ -157,9 +170,9 @@ async fn submit(world: &World, http: SocketAddr, ids: &[Hash]) -> Result<(), Err
         let sent = client.post(format!("http://{http}/v1/jobs/batch")).bearer_auth(&world.api_key).json(&body).send().await;
         let answer = sent.map_err(|error| Error::GaveUp(format!("the engine does not answer: {error}")))?;
         let (status, body) = (answer.status(), answer.text().await.unwrap_or_default());
-        let accepted = serde_json::from_str::<serde_json::Value>(&body).ok().and_then(|body| {
-            Some(body["results"].as_array()?.iter().filter(|item| item["status"] == 202).count())
-        });
+        let accepted = serde_json::from_str::<serde_json::Value>(&body)
+            .ok()
+            .and_then(|body| Some(body["results"].as_array()?.iter().filter(|item| item["status"] == 202).count()));
         if !status.is_success() || accepted != Some(chunk.len()) {
             return Err(Error::GaveUp(format!("the engine answered {status}: {}", body.chars().take(1_000).collect::<String>())));
         }

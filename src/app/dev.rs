@@ -88,10 +88,16 @@ fn write_private(path: &Path, text: &str) -> Result<(), Error> {
 impl Secrets {
     fn load(path: &Path, lanes: usize) -> Result<Self, Error> {
         let mut secrets = match std::fs::read_to_string(path) {
-            Ok(text) => serde_json::from_str(&text).map_err(|error| Error::Files { what: path.display().to_string(), detail: error.to_string() })?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                Self { journal_key: random_hex()?, signers: Vec::new(), admin_token: random_hex()?[2..].to_owned(), api_key: None, recorder: None }
+            Ok(text) => {
+                serde_json::from_str(&text).map_err(|error| Error::Files { what: path.display().to_string(), detail: error.to_string() })?
             }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Self {
+                journal_key: random_hex()?,
+                signers: Vec::new(),
+                admin_token: random_hex()?[2..].to_owned(),
+                api_key: None,
+                recorder: None,
+            },
             Err(error) => return Err(files(path)(error)),
         };
         while secrets.signers.len() < lanes {
@@ -198,8 +204,14 @@ impl World {
         self.read(public.collect(), options, more)
     }
 
-    fn read(&self, environment: Vec<(&'static str, String)>, options: &DevOptions, more: &[(&'static str, String)]) -> Result<Config, Error> {
-        let mut overrides = Overrides::default().with(Chain::SINGLE_ENDPOINT, "true").with("LOG_FORMAT", if options.json { "json" } else { "text" });
+    fn read(
+        &self,
+        environment: Vec<(&'static str, String)>,
+        options: &DevOptions,
+        more: &[(&'static str, String)],
+    ) -> Result<Config, Error> {
+        let mut overrides =
+            Overrides::default().with(Chain::SINGLE_ENDPOINT, "true").with("LOG_FORMAT", if options.json { "json" } else { "text" });
         for (name, value) in environment.into_iter().chain(more.iter().cloned()) {
             overrides = overrides.with(name, value);
         }
@@ -229,7 +241,8 @@ async fn prepare_chain(node: &DevNode, signers: &[Address], recorder: Option<Add
         return Ok(address);
     }
     tell("deploying the Recorder");
-    let code = bytecode(RECORDER).ok_or_else(|| Error::Files { what: "contracts/Recorder.json".into(), detail: "names no bytecode".into() })?;
+    let code =
+        bytecode(RECORDER).ok_or_else(|| Error::Files { what: "contracts/Recorder.json".into(), detail: "names no bytecode".into() })?;
     Ok(node.deploy(&code).await?)
 }
 

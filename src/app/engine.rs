@@ -2,8 +2,10 @@
 
 use super::Error;
 use super::gauges;
-use crate::actors::{Stage, Wake, intake, lane_reconciler, nonce_allocator, outbox_publisher, queue_reconciler, rpc_quorum, tx_journal, worker};
 use crate::actors::supervisor::{Probe, Root};
+use crate::actors::{
+    Stage, Wake, intake, lane_reconciler, nonce_allocator, outbox_publisher, queue_reconciler, rpc_quorum, tx_journal, worker,
+};
 use crate::chain::{BlockTag, Chain, Pool};
 use crate::config::{self, Config};
 use crate::delivery::Delivery;
@@ -67,7 +69,7 @@ async fn database(root: &Root, settings: &config::Database, board: &super::Board
     .await?;
     until(root, "schema", async || {
         let usable = gauges::usable(&db.reader()).await;
-        board.set("schema", usable.as_ref().map(|()| ()).map_err(ToString::to_string));
+        board.set("schema", usable.as_ref().copied().map_err(ToString::to_string));
         usable
     })
     .await?;

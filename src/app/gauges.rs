@@ -25,7 +25,9 @@ pub enum Unusable {
     TooOld(i32),
     #[error("the server is a standby: it cannot be written to")]
     Standby,
-    #[error("the login may create in schema holdfast: the runtime needs a login that owns nothing (run `holdfast db migrate` with DATABASE_MIGRATION_URL, and use another login in DATABASE_URL)")]
+    #[error(
+        "the login may create in schema holdfast: the runtime needs a login that owns nothing (run `holdfast db migrate` with DATABASE_MIGRATION_URL, and use another login in DATABASE_URL)"
+    )]
     Owner,
 }
 
@@ -76,7 +78,15 @@ pub async fn offer(db: &Reader, chains: &[config::Chain], offers: &Offers) -> Re
 }
 
 /// Starts the watch.
-pub fn start(stage: &Stage, db: &Db, delivery: &Arc<Delivery>, chains: &rpc_quorum::Handle, board: &Board, config: &Config, offers: &Offers) {
+pub fn start(
+    stage: &Stage,
+    db: &Db,
+    delivery: &Arc<Delivery>,
+    chains: &rpc_quorum::Handle,
+    board: &Board,
+    config: &Config,
+    offers: &Offers,
+) {
     let work = Work {
         db: db.clone(),
         delivery: delivery.clone(),
@@ -98,8 +108,15 @@ impl Work {
     async fn look(&self) {
         let reader = self.db.reader();
         let usable = usable(&reader).await;
-        self.board.set("postgres", usable.as_ref().map(|()| ()).map_err(ToString::to_string));
-        self.board.set("schema", if matches!(usable, Err(Unusable::Store(store::Error::Schema { .. }))) { usable.as_ref().map(|()| ()).map_err(ToString::to_string) } else { Ok(()) });
+        self.board.set("postgres", usable.as_ref().copied().map_err(ToString::to_string));
+        self.board.set(
+            "schema",
+            if matches!(usable, Err(Unusable::Store(store::Error::Schema { .. }))) {
+                usable.as_ref().copied().map_err(ToString::to_string)
+            } else {
+                Ok(())
+            },
+        );
         if usable.is_ok()
             && let Err(error) = offer(&reader, &self.configured, &self.offers).await
         {
@@ -113,7 +130,7 @@ impl Work {
         let (total, idle) = reader.connections();
         metrics::DB_POOL_ACTIVE.set(f64::from(total) - idle as f64, &[]);
         metrics::DB_POOL_IDLE.set(idle as f64, &[]);
-        if self.round.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % FIGURES_EVERY == 0
+        if self.round.fetch_add(1, std::sync::atomic::Ordering::Relaxed).is_multiple_of(FIGURES_EVERY)
             && let Err(error) = self.figures(&reader).await
         {
             tracing::debug!(%error, "no figures this time");
@@ -128,12 +145,18 @@ impl Work {
             let safe = facts.never_evicts();
             metrics::REDIS_EVICTION_POLICY_OK.set(f64::from(u8::from(safe)), &[]);
             let (major, minor, patch) = facts.version;
-            self.board.set("redis_version", if facts.is_supported() { Ok(()) } else { Err(format!("Redis {major}.{minor}.{patch} is too old: 7 or newer is needed")) });
+            self.board.set(
+                "redis_version",
+                if facts.is_supported() { Ok(()) } else { Err(format!("Redis {major}.{minor}.{patch} is too old: 7 or newer is needed")) },
+            );
             if !safe {
                 tracing::warn!(event = "redis_may_evict", "maxmemory-policy is not noeviction: Redis may delete deliveries and locks");
             }
             let refused = !safe && self.strict;
-            self.board.set("redis_eviction", if refused { Err("maxmemory-policy is not noeviction: Redis may delete deliveries and locks".into()) } else { Ok(()) });
+            self.board.set(
+                "redis_eviction",
+                if refused { Err("maxmemory-policy is not noeviction: Redis may delete deliveries and locks".into()) } else { Ok(()) },
+            );
         }
         if let Ok(counts) = self.delivery.counts().await {
             for (state, count) in [("ready", counts.ready()), ("delayed", counts.delayed), ("active", counts.active)] {
@@ -158,7 +181,8 @@ impl Work {
             let label = desk.label();
             for state in entity::states::LineageState::all().into_iter().filter(|state| !state.is_final()) {
                 let same = |(chain, found, _): &&(i64, String, i64)| chain.to_string() == label && found == state.as_str();
-                metrics::TX_OPEN.set(figures.lineages.iter().find(same).map_or(0, |(_, _, count)| *count) as f64, &[&label, state.as_str()]);
+                metrics::TX_OPEN
+                    .set(figures.lineages.iter().find(same).map_or(0, |(_, _, count)| *count) as f64, &[&label, state.as_str()]);
             }
         }
         let workers = store::workers::list(reader).await?;
@@ -173,7 +197,8 @@ impl Work {
     async fn balances(&self, reader: &Reader) -> Result<(), store::Error> {
         let lanes = store::lanes::all(reader).await?;
         for desk in self.chains.desks() {
-            let signers: Vec<_> = lanes.iter().filter(|lane| u64::try_from(lane.chain_id) == Ok(desk.settings.id)).map(|lane| lane.signer).collect();
+            let signers: Vec<_> =
+                lanes.iter().filter(|lane| u64::try_from(lane.chain_id) == Ok(desk.settings.id)).map(|lane| lane.signer).collect();
             for (signer, balance) in signers.iter().zip(desk.chain.balances(signers.clone()).await) {
                 if let Ok(balance) = balance {
                     // A gauge is a double: good for an alert, never for arithmetic.

@@ -81,18 +81,9 @@ impl Error {
 pub fn run<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     // Fails only when another part of the process installed one, which then is the same.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut failed = None;
-    let system = actix_rt::System::with_tokio_rt(|| {
-        let built = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("holdfast").build();
-        built.unwrap_or_else(|error| {
-            failed = Some(error.to_string());
-            // A process that gets no threads can at least say so.
-            tokio::runtime::Builder::new_current_thread().build().unwrap_or_else(|_| std::process::exit(1))
-        })
-    });
-    if let Some(error) = failed {
-        return Err(Error::Runtime(error));
-    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("holdfast").build();
+    let runtime = runtime.map_err(|error| Error::Runtime(error.to_string()))?;
+    let system = actix_rt::System::with_tokio_rt(move || runtime);
     system.block_on(work)
 }
 

@@ -3,10 +3,10 @@
 
 use super::engine::{self, Engine};
 use super::{Board, Error};
-use crate::http::admin::Late;
 use crate::actors::Stage;
 use crate::actors::supervisor::Root;
 use crate::config::{Config, Role};
+use crate::http::admin::Late;
 use crate::telemetry::logs::{self, Identity};
 use crate::telemetry::{self, metrics};
 use std::net::SocketAddr;
@@ -32,7 +32,11 @@ pub fn serve(config: &Config) -> Result<i32, Error> {
 ///
 /// # Errors
 /// As `serve`.
-pub(super) async fn serve_until(config: &Config, stop: CancellationToken, ready: impl FnOnce(SocketAddr, SocketAddr)) -> Result<i32, Error> {
+pub(super) async fn serve_until(
+    config: &Config,
+    stop: CancellationToken,
+    ready: impl FnOnce(SocketAddr, SocketAddr),
+) -> Result<i32, Error> {
     config.check_service()?;
     let identity = Identity { role: config.service.role.as_str().to_owned(), instance: config.service.instance_id.clone() };
     match logs::start(&config.log, identity) {

@@ -30,7 +30,8 @@ impl DevNode {
     /// # Errors
     /// `Unavailable` when no client can be made.
     pub fn new(url: SecretString) -> Result<Self, Error> {
-        let http = reqwest::Client::builder().timeout(Duration::from_secs(20)).build().map_err(|_| Error::Unavailable { method: "start" })?;
+        let http =
+            reqwest::Client::builder().timeout(Duration::from_secs(20)).build().map_err(|_| Error::Unavailable { method: "start" })?;
         Ok(Self { http, url })
     }
 

@@ -53,7 +53,9 @@ fn check(global: &Global) -> Result<Code, Failure> {
         page.fields(&[("expected", cell(found.expected)), ("found", maybe(found.found))]);
         match equal {
             true => page.toned_line("versions and checksums are equal", Tone::Good),
-            false => page.table(&["DIFFERENCE"], &found.differences.iter().map(|text| vec![toned(text, Tone::Bad)]).collect::<Vec<_>>(), ""),
+            false => {
+                page.table(&["DIFFERENCE"], &found.differences.iter().map(|text| vec![toned(text, Tone::Bad)]).collect::<Vec<_>>(), "")
+            }
         }
     })?;
     Ok(if equal { Code::Done } else { Code::Problems })

@@ -1,8 +1,8 @@
 //! `holdfast demo`.
 
+use super::Global;
 use super::failure::{Code, Failure};
 use super::output::Format;
-use super::Global;
 use crate::app;
 use clap::Args;
 
@@ -18,7 +18,8 @@ pub struct Demo {
 
 impl Demo {
     pub fn run(self, global: &Global) -> Result<Code, Failure> {
-        let options = app::DemoOptions { jobs: self.jobs, lanes: self.lanes, data: global.data.clone(), json: global.output != Format::Text };
+        let options =
+            app::DemoOptions { jobs: self.jobs, lanes: self.lanes, data: global.data.clone(), json: global.output != Format::Text };
         Ok(Code::from_app(app::demo(options)?))
     }
 }

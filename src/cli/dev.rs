@@ -1,8 +1,8 @@
 //! `holdfast dev`.
 
+use super::Global;
 use super::failure::{Code, Failure};
 use super::output::Format;
-use super::Global;
 use crate::app;
 use clap::Args;
 use std::net::SocketAddr;

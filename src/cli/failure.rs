@@ -140,13 +140,17 @@ impl From<operator::Error> for Failure {
 impl From<Faults> for Failure {
     fn from(faults: Faults) -> Self {
         let what = if faults.0.len() == 1 { "one setting is wrong".into() } else { format!("{} settings are wrong", faults.0.len()) };
-        Self::new(Code::Usage, what, faults.to_string()).then("set them right in the environment or the file; holdfast doctor checks the rest")
+        Self::new(Code::Usage, what, faults.to_string())
+            .then("set them right in the environment or the file; holdfast doctor checks the rest")
     }
 }
 
 impl From<app::Error> for Failure {
     fn from(error: app::Error) -> Self {
-        Self { next: error.next(), ..Self::new(Code::from_app(error.exit_code()), "it did not come up or did not end well", error.to_string()) }
+        Self {
+            next: error.next(),
+            ..Self::new(Code::from_app(error.exit_code()), "it did not come up or did not end well", error.to_string())
+        }
     }
 }
 
@@ -173,7 +177,10 @@ mod tests {
     #[test]
     fn a_failure_says_what_why_and_what_next() {
         let failure = Failure::new(Code::Refused, "not cancelled", "it owns a nonce").by("nonce-bound").then("holdfast jobs explain 1");
-        assert_eq!(failure.text(), "holdfast: not cancelled\n  why:  it owns a nonce\n  gate: nonce-bound\n  next: holdfast jobs explain 1\n");
+        assert_eq!(
+            failure.text(),
+            "holdfast: not cancelled\n  why:  it owns a nonce\n  gate: nonce-bound\n  next: holdfast jobs explain 1\n"
+        );
         let json = failure.json();
         assert_eq!((json["code"].as_str(), json["exit"].as_u64(), json["gate"].as_str()), (Some("refused"), Some(4), Some("nonce-bound")));
         let lines = Failure::new(Code::Usage, "two", "a: x\nb: y").text();

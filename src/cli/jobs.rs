@@ -68,7 +68,16 @@ fn list(global: &Global, args: &List) -> Result<(), Failure> {
             .map(|job| {
                 let error = job.error.as_ref().map(|error| &error.title);
                 let nonce = job.transaction.as_ref().map(|t| t.nonce);
-                vec![cell(job.id), state(job.state), cell(job.kind), cell(job.chain_id), cell(age(job.age_seconds)), cell(job.attempts), maybe(nonce), maybe(error)]
+                vec![
+                    cell(job.id),
+                    state(job.state),
+                    cell(job.kind),
+                    cell(job.chain_id),
+                    cell(age(job.age_seconds)),
+                    cell(job.attempts),
+                    maybe(nonce),
+                    maybe(error),
+                ]
             })
             .collect();
         page.table(&["ID", "STATE", "KIND", "CHAIN", "AGE", "ATTEMPTS", "NONCE", "ERROR"], &rows, "no jobs");
@@ -141,7 +150,10 @@ fn explained(page: &mut Page, explanation: &Explanation) {
         ("command", maybe(next.command.as_ref())),
         ("age", cell(age(job.age_seconds))),
         ("attempts", cell(format!("{}, {} left", job.attempts, explanation.attempts_left))),
-        ("delivery", cell(format!("generation {}, published {}", job.delivery.generation, job.delivery.published_at.map_or("never".into(), time)))),
+        (
+            "delivery",
+            cell(format!("generation {}, published {}", job.delivery.generation, job.delivery.published_at.map_or("never".into(), time))),
+        ),
     ]);
     if !explanation.errors.is_empty() {
         page.heading("Errors");
@@ -153,7 +165,8 @@ fn explained(page: &mut Page, explanation: &Explanation) {
         tx::table(page, &explanation.transactions);
     }
     page.heading("History");
-    let rows: Vec<_> = explanation.history.iter().map(|change| vec![cell(change.version), cell(&change.state), cell(time(change.at))]).collect();
+    let rows: Vec<_> =
+        explanation.history.iter().map(|change| vec![cell(change.version), cell(&change.state), cell(time(change.at))]).collect();
     page.table(&["NO", "STATE", "AT"], &rows, "none");
 }
 

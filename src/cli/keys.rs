@@ -23,7 +23,9 @@ impl Keys {
         let config = session::config_for_postgres(global)?;
         let operator = session::operator(&config)?;
         let key = session::at_desk_of(global, &config, async |_, desk| api_key::create(desk, &project, (operator, &global.reason)).await)?;
-        answer(global, "keys.create", &json!({ "id": key.id, "project": project, "key": *key.text }), |page| page.line(&*key.text))?;
+        answer(global, "keys.create", &json!({ "id": key.id, "project": project, "key": *key.plaintext }), |page| {
+            page.line(&*key.plaintext)
+        })?;
         note(&format!("key {} of project {project}: keep it now, it cannot be shown again", key.id));
         Ok(Code::Done)
     }

@@ -4,9 +4,9 @@ use super::failure::{Code, Failure};
 use super::output::answer;
 use super::page::{Cell, Page, Tone, cell, maybe, toned};
 use super::{Global, session};
+use crate::operator::age;
 use crate::operator::explain_lane::{self, Explanation, Place};
 use crate::operator::lanes::{self, Lane};
-use crate::operator::age;
 use clap::Subcommand;
 use entity::states::LaneState;
 use entity::values::Address;
@@ -62,7 +62,11 @@ fn show(page: &mut Page, lanes: &[Lane]) {
             ]
         })
         .collect();
-    page.table(&["SIGNER", "CHAIN", "POOL", "STATE", "FENCE", "LATEST", "SETTLED", "OPEN", "OLDEST", "REASON"], &rows, "no lane: no process with SIGNER_KEYS has started yet");
+    page.table(
+        &["SIGNER", "CHAIN", "POOL", "STATE", "FENCE", "LATEST", "SETTLED", "OPEN", "OLDEST", "REASON"],
+        &rows,
+        "no lane: no process with SIGNER_KEYS has started yet",
+    );
 }
 
 fn explain(page: &mut Page, explanation: &Explanation) {

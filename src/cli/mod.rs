@@ -30,8 +30,13 @@ use std::process::ExitCode;
 
 /// Durable transactions for EVM chains: accepts work, signs it once, gets it mined, and says at any moment where it stands.
 #[derive(Parser)]
-#[command(name = "holdfast", version, max_term_width = 120, after_help = "Exit codes: 0 done, 1 internal, 2 usage or configuration, 3 not found, \
-4 refused by a safety gate, 5 wait timed out, 6 changed concurrently, 7 dependency unavailable, 8 partly done, 10 checks found problems")]
+#[command(
+    name = "holdfast",
+    version,
+    max_term_width = 120,
+    after_help = "Exit codes: 0 done, 1 internal, 2 usage or configuration, 3 not found, \
+4 refused by a safety gate, 5 wait timed out, 6 changed concurrently, 7 dependency unavailable, 8 partly done, 10 checks found problems"
+)]
 struct Cli {
     #[command(flatten)]
     global: Global,
@@ -94,7 +99,8 @@ enum Command {
     Lanes(lanes::Lanes),
     /// Transactions: metadata only
     #[command(subcommand)]
-    Tx(tx::Tx),
+    #[command(name = "tx")]
+    Transactions(tx::Transactions),
     /// Processes that execute jobs
     #[command(subcommand)]
     Workers(workers::Workers),
@@ -143,7 +149,7 @@ impl Cli {
             Command::Doctor => doctor::run(global),
             Command::Jobs(command) => command.run(global),
             Command::Lanes(command) => command.run(global),
-            Command::Tx(command) => command.run(global),
+            Command::Transactions(command) => command.run(global),
             Command::Workers(command) => command.run(global),
             Command::Keys(command) => command.run(global),
             Command::Bench(command) => command.run(global),
@@ -229,7 +235,16 @@ mod tests {
     #[test]
     fn a_misuse_exits_with_two_and_help_with_zero() {
         let id = "0190b3f0-0000-7000-8000-000000000000";
-        for line in ["", "nonsense", "jobs show 12", "jobs list --state lost", "serve --role king", "lanes explain 0x12", "jobs", "dev --block-time -1"] {
+        for line in [
+            "",
+            "nonsense",
+            "jobs show 12",
+            "jobs list --state lost",
+            "serve --role king",
+            "lanes explain 0x12",
+            "jobs",
+            "dev --block-time -1",
+        ] {
             assert_eq!(code_of(&parse(&format!("holdfast {line}")).err().unwrap()), Code::Usage, "{line}");
         }
         for line in ["--help", "--version", "jobs --help"] {

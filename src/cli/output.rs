@@ -1,8 +1,8 @@
 //! The form of an answer: text for people, JSON for programs, and nothing but the answer on stdout.
 
+use super::Global;
 use super::failure::{Code, Failure};
 use super::page::Page;
-use super::Global;
 use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -24,7 +24,13 @@ pub fn answer<T: Serialize>(global: &Global, name: &str, data: &T, text: impl Fn
 }
 
 /// `answer` with warnings, which stand in the document, or on stderr.
-pub fn answer_with<T: Serialize>(global: &Global, name: &str, data: &T, warnings: &[String], text: impl FnOnce(&mut Page)) -> Result<(), Failure> {
+pub fn answer_with<T: Serialize>(
+    global: &Global,
+    name: &str,
+    data: &T,
+    warnings: &[String],
+    text: impl FnOnce(&mut Page),
+) -> Result<(), Failure> {
     let whole = match global.output {
         Format::Text => {
             let mut page = Page::new(std::io::stdout().is_terminal() && global.no_color.as_ref().is_none_or(String::is_empty));
@@ -65,7 +71,9 @@ fn say(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // Who reads has seen enough.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::new(Code::Internal, "the answer cannot be written", error.to_string())),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::new(Code::Internal, "the answer cannot be written", error.to_string()))
+        }
         _ => Ok(()),
     }
 }

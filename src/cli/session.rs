@@ -1,9 +1,9 @@
 //! What a command needs before it can ask: the configuration, the operator's name, and Postgres. Commands work without a running
 //! server; beside a running `holdfast dev` they find its servers by the file that it leaves in its data folder.
 
+use super::Global;
 use super::failure::{Code, Failure};
 use super::output::{Format, note};
-use super::Global;
 use crate::config::{Chain, Config, Fault, Faults, Log, LogFormat, Overrides, Problem};
 use crate::operator::{self, Desk, Limits};
 use crate::{local, telemetry};
@@ -97,7 +97,11 @@ pub fn at_desk<T>(global: &Global, ask: impl AsyncFnOnce(&Config, &Desk) -> Resu
 }
 
 /// Asks Postgres, as this configuration says.
-pub fn at_desk_of<T>(global: &Global, config: &Config, ask: impl AsyncFnOnce(&Config, &Desk) -> Result<T, operator::Error>) -> Result<T, Failure> {
+pub fn at_desk_of<T>(
+    global: &Global,
+    config: &Config,
+    ask: impl AsyncFnOnce(&Config, &Desk) -> Result<T, operator::Error>,
+) -> Result<T, Failure> {
     let Some(settings) = &config.database else {
         return Err(Failure::new(Code::Usage, "there is no Postgres to ask", "DATABASE_URL is not set and no holdfast dev runs here")
             .then("set DATABASE_URL and REDIS_URL, start `holdfast dev`, or name its folder with --data"));

@@ -35,16 +35,30 @@ fn show(page: &mut Page, overview: &Overview) {
     let jobs: Vec<_> = overview.jobs.iter().filter(|(_, count)| **count > 0).map(|(state, count)| format!("{count} {state}")).collect();
     let ages = &overview.ages;
     let (lanes, workers) = (&overview.lanes, &overview.workers);
-    let heads: Vec<_> = overview.heads.iter().map(|head| format!("chain {} block {} ({} ago)", head.chain_id, head.number, age(head.age_seconds))).collect();
+    let heads: Vec<_> = overview
+        .heads
+        .iter()
+        .map(|head| format!("chain {} block {} ({} ago)", head.chain_id, head.number, age(head.age_seconds)))
+        .collect();
     page.fields(&[
         ("jobs", cell(if jobs.is_empty() { "none open".into() } else { jobs.join(", ") })),
         ("oldest due job", maybe(ages.ready_seconds.map(age))),
         ("longest execution", maybe(ages.processing_seconds.map(age))),
         ("oldest open nonce", maybe(ages.open_nonce_seconds.map(age))),
         ("unpublished", cell(format!("{}, the oldest for {}", overview.outbox_pending, ages.outbox_seconds.map_or("0s".into(), age)))),
-        ("lanes", cell(format!("{} active, {} not, {} open nonces, room for {}", lanes.active, lanes.other, lanes.open_nonces, lanes.free))),
+        (
+            "lanes",
+            cell(format!("{} active, {} not, {} open nonces, room for {}", lanes.active, lanes.other, lanes.open_nonces, lanes.free)),
+        ),
         ("workers", cell(format!("{} live with {} executions, {} silent", workers.live, workers.processing, workers.stale))),
         ("heads", cell(if heads.is_empty() { "-".into() } else { heads.join(", ") })),
-        ("schema", cell(format!("version {}, this program {}", overview.schema.found.map_or("none".into(), |v| v.to_string()), overview.schema.expected))),
+        (
+            "schema",
+            cell(format!(
+                "version {}, this program {}",
+                overview.schema.found.map_or("none".into(), |v| v.to_string()),
+                overview.schema.expected
+            )),
+        ),
     ]);
 }

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 use entity::values::Address;
 
 #[derive(Subcommand)]
-pub enum Tx {
+pub enum Transactions {
     /// Open transactions, the oldest first
     List(List),
     /// A transaction, by its id, the id of its job, or a hash
@@ -29,7 +29,7 @@ pub struct List {
     limit: u32,
 }
 
-impl Tx {
+impl Transactions {
     pub fn run(self, global: &Global) -> Result<Code, Failure> {
         match self {
             Self::List(args) => {

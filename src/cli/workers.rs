@@ -24,7 +24,14 @@ impl Workers {
                 .map(|worker| {
                     let tone = if worker.live { Tone::Good } else { Tone::Look };
                     let heartbeat = age(worker.heartbeat_age_seconds);
-                    vec![cell(&worker.instance), cell(&worker.role), toned(worker.state, tone), cell(worker.processing), cell(heartbeat), cell(&worker.version)]
+                    vec![
+                        cell(&worker.instance),
+                        cell(&worker.role),
+                        toned(worker.state, tone),
+                        cell(worker.processing),
+                        cell(heartbeat),
+                        cell(&worker.version),
+                    ]
                 })
                 .collect();
             page.table(&["INSTANCE", "ROLE", "STATE", "PROCESSING", "HEARTBEAT", "VERSION"], &rows, "no worker has ever started");

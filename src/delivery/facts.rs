@@ -180,6 +180,22 @@ async fn one(pool: &Pool, call: &'static str, pipeline: &Pipeline) -> Result<Val
     accepted(call, pool.send(call, pipeline).await?.pop().unwrap_or(Value::Nil))
 }
 
+/// How many calls Redis has answered that crossed the network: scripts, blocking reads and plain commands that no script uses.
+/// For `holdfast bench` alone.
+pub async fn round_trips(pool: &Pool) -> Result<f64, Error> {
+    const CROSSING: [&str; 8] = ["evalsha", "eval", "bzpopmin", "ping", "info", "config|get", "client|setname", "xread"];
+    let mut pipeline = Pipeline::new();
+    pipeline.ignore_errors().cmd("INFO").arg("commandstats");
+    let reply = pool.send("info", &pipeline).await?.pop().unwrap_or(Value::Nil);
+    let text: String = redis::from_redis_value(reply).unwrap_or_default();
+    let calls = |line: &str| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(':')?;
+        let calls = rest.strip_prefix("calls=")?.split(',').next()?.parse::<f64>().ok()?;
+        CROSSING.contains(&name).then_some(calls)
+    };
+    Ok(text.lines().filter_map(calls).sum())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,20 +215,4 @@ mod tests {
         let facts = facts_of("");
         assert!(!facts.is_supported() && !facts.never_evicts());
     }
-}
-
-/// How many calls Redis has answered that crossed the network: scripts, blocking reads and plain commands that no script uses.
-/// For `holdfast bench` alone.
-pub async fn round_trips(pool: &Pool) -> Result<f64, Error> {
-    const CROSSING: [&str; 8] = ["evalsha", "eval", "bzpopmin", "ping", "info", "config|get", "client|setname", "xread"];
-    let mut pipeline = Pipeline::new();
-    pipeline.ignore_errors().cmd("INFO").arg("commandstats");
-    let reply = pool.send("info", &pipeline).await?.pop().unwrap_or(Value::Nil);
-    let text: String = redis::from_redis_value(reply).unwrap_or_default();
-    let calls = |line: &str| {
-        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(':')?;
-        let calls = rest.strip_prefix("calls=")?.split(',').next()?.parse::<f64>().ok()?;
-        CROSSING.contains(&name).then_some(calls)
-    };
-    Ok(text.lines().filter_map(calls).sum())
 }

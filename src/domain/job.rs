@@ -106,7 +106,9 @@ mod tests {
     const NOT_ENTERED_YET: [JobState; 3] = [JobState::PendingBatch, JobState::Batched, JobState::Quarantined];
 
     fn arrows() -> impl Iterator<Item = (JobState, Event, Transition)> {
-        JobState::all().into_iter().flat_map(|from| Event::ALL.into_iter().filter_map(move |event| Some((from, event, next(from, event).ok()?))))
+        JobState::all()
+            .into_iter()
+            .flat_map(|from| Event::ALL.into_iter().filter_map(move |event| Some((from, event, next(from, event).ok()?))))
     }
 
     #[test]

@@ -75,7 +75,9 @@ mod tests {
     use super::*;
 
     fn arrows() -> impl Iterator<Item = (LineageState, Event, Transition)> {
-        LineageState::all().into_iter().flat_map(|from| Event::ALL.into_iter().filter_map(move |event| Some((from, event, next(from, event).ok()?))))
+        LineageState::all()
+            .into_iter()
+            .flat_map(|from| Event::ALL.into_iter().filter_map(move |event| Some((from, event, next(from, event).ok()?))))
     }
 
     #[test]

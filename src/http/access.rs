@@ -60,7 +60,7 @@ pub async fn around<B: MessageBody + 'static>(request: ServiceRequest, next: Nex
     let method = label(request.method());
     request.extensions_mut().insert(id.clone());
     let response = next.call(request).await?.map_into_boxed_body();
-    let told = response.response().error().map(|error| told(error));
+    let told = response.response().error().map(told);
     let mut response = match told {
         Some(problem) => response.into_response(problem.response(&id.0)),
         None => response,

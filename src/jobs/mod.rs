@@ -144,9 +144,11 @@ async fn gas(desk: &Desk, signer: Address, plan: &CallPlan) -> Result<i64, Ended
         SimulationError::InsufficientFunds => later("insufficient_funds", format!("signer {signer} cannot pay for the call"), FUNDS_WAIT),
         SimulationError::Unavailable => later("simulation_unavailable", "no endpoint gave a reliable answer", PROVIDER_WAIT),
     })?;
-    let buffered = simulated.gas_estimate.saturating_add(simulated.gas_estimate.saturating_mul(u64::from(desk.settings.gas_buffer_bps)) / 10_000);
+    let buffered =
+        simulated.gas_estimate.saturating_add(simulated.gas_estimate.saturating_mul(u64::from(desk.settings.gas_buffer_bps)) / 10_000);
     let wanted = plan.gas_limit.unwrap_or(buffered).max(transaction::least_gas_limit(&plan.data));
-    i64::try_from(wanted).map_err(|_| Ended::NotActionable { title: "The call needs more gas than a transaction may have", detail: wanted.to_string() })
+    i64::try_from(wanted)
+        .map_err(|_| Ended::NotActionable { title: "The call needs more gas than a transaction may have", detail: wanted.to_string() })
 }
 
 /// A nonce that cannot be priced would jam its lane: the market is asked before one is bound.

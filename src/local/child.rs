@@ -17,7 +17,7 @@ use nix::{
 use serde::{Deserialize, Serialize};
 use tokio::process::{Child, Command};
 
-use super::{folder::RunAs, messages::Part};
+use super::folder::RunAs;
 
 const LOG_BYTES_MAX: u64 = 16 << 20;
 const LOG_LINES_SHOWN: usize = 12;
@@ -64,7 +64,6 @@ fn send(pid: u32, signal: Signal) {
 /// What to run. The environment is empty but for what is named: ours may hold keys.
 #[derive(Debug, Clone)]
 pub(super) struct Program {
-    pub part: Part,
     pub path: PathBuf,
     pub arguments: Vec<String>,
     /// Where it runs, and what it calls home.
@@ -168,7 +167,6 @@ mod tests {
     #[test]
     fn a_part_sees_nothing_of_our_environment() {
         let program = Program {
-            part: Part::Redis,
             path: "/usr/bin/env".into(),
             arguments: Vec::new(),
             home: "/".into(),

@@ -89,7 +89,7 @@ pub(super) fn program(dir: &Path, anvil: &Path, evm: &Evm, port: u16) -> Program
         more("--state", home.join("chain.json").display().to_string());
         more("--state-interval", STATE_SECONDS.to_owned());
     }
-    Program { part: Part::EvmNode, path: PathBuf::from(anvil), arguments, home, environment: Vec::new(), user: None, stop_signals: STOP }
+    Program { path: PathBuf::from(anvil), arguments, home, environment: Vec::new(), user: None, stop_signals: STOP }
 }
 
 /// It listens only when it can answer.

@@ -36,8 +36,8 @@ pub use folder::default_dir;
 pub use messages::Part;
 use messages::{Event, Fault, Orders, Ready};
 pub use parts::{Missing, Parts};
-pub use sibling::Sibling;
 pub use postgres_server::{DATABASE, OWNER_LOGIN, RUNTIME_LOGIN};
+pub use sibling::Sibling;
 
 /// The first start of all runs `initdb` on what may be a slow, busy disk.
 const READY_WITHIN: Duration = Duration::from_secs(120);

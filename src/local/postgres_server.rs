@@ -181,7 +181,6 @@ fn pid_file(folder: &Folder) -> PathBuf {
 fn program_in(folder: &Folder, home: &Path, bin: &Path, name: &str, arguments: Vec<String>) -> Program {
     let libraries = bin.parent().unwrap_or(bin).join("lib");
     Program {
-        part: Part::Postgres,
         path: bin.join(name),
         arguments,
         home: home.to_owned(),

@@ -33,7 +33,6 @@ pub(super) fn prepare(folder: &Folder, port: u16, durable: bool) -> Result<(), F
 pub(super) fn program(dir: &Path, server: &Path) -> Program {
     let home = dir.join(Part::Redis.word());
     Program {
-        part: Part::Redis,
         path: server.to_owned(),
         arguments: vec![home.join("redis.conf").display().to_string()],
         home,

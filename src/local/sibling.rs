@@ -15,7 +15,8 @@ impl Sibling {
     /// # Errors
     /// When the program cannot be started.
     pub fn start(arguments: &[&str], environment: &[(&str, String)], log: &std::path::Path) -> Result<Self, Error> {
-        let log = std::fs::File::options().create(true).append(true).open(log).map_err(|error| Error::io(log.display().to_string(), &error))?;
+        let log =
+            std::fs::File::options().create(true).append(true).open(log).map_err(|error| Error::io(log.display().to_string(), &error))?;
         let child = Command::new("/proc/self/exe")
             .args(arguments)
             .env_clear()

@@ -54,7 +54,8 @@ pub fn of_faults(faults: &Faults) -> Vec<Check> {
 /// Every check, the failed ones first. The parts are asked at the same time.
 pub async fn examine(config: &Config, clock: &dyn Clock) -> Vec<Check> {
     let mut checks = configuration(config);
-    let (postgres, redis, chains) = futures::join!(postgres::examine(config, clock), redis_server::examine(config), chains::examine(config));
+    let (postgres, redis, chains) =
+        futures::join!(postgres::examine(config, clock), redis_server::examine(config), chains::examine(config));
     checks.extend(postgres.into_iter().chain(redis).chain(chains));
     checks.sort_by_key(|check| check.status);
     checks
@@ -66,7 +67,11 @@ fn configuration(config: &Config) -> Vec<Check> {
         Err(faults) => of_faults(&faults),
     };
     if config.operator_id.is_none() {
-        checks.push(Check::warn("configuration.operator", "OPERATOR_ID is not set: commands that change something will refuse", "set OPERATOR_ID to your name"));
+        checks.push(Check::warn(
+            "configuration.operator",
+            "OPERATOR_ID is not set: commands that change something will refuse",
+            "set OPERATOR_ID to your name",
+        ));
     }
     if config.http.admin_token.is_none() && !config.http.admin_listen.ip().is_loopback() {
         checks.push(Check::warn("configuration.admin", "ADMIN_TOKEN is not set: the operators' API is closed", "set ADMIN_TOKEN"));

@@ -103,7 +103,9 @@ fn verdict(job: &Job, transaction: Option<&Transaction>, around: &Around) -> (St
         JobState::Queued | JobState::Retry => waiting(job, around),
         JobState::Processing => processing(job, around),
         JobState::Submitted => submitted(job, transaction),
-        JobState::PendingBatch | JobState::Batched => ("it is to be sent together with others".into(), next("its batch is formed", None, None)),
+        JobState::PendingBatch | JobState::Batched => {
+            ("it is to be sent together with others".into(), next("its batch is formed", None, None))
+        }
         state => ended(job, state),
     }
 }
@@ -134,7 +136,9 @@ fn waiting(job: &Job, around: &Around) -> (String, Next) {
         return (format!("{why}, and no worker is alive"), next("a worker starts", None, Some("holdfast workers list".into())));
     }
     match lane_trouble(job, &around.lanes) {
-        Some((trouble, command)) => (format!("{why}; {trouble}"), next("a worker takes it when a lane has room", delivery.next_at, Some(command))),
+        Some((trouble, command)) => {
+            (format!("{why}; {trouble}"), next("a worker takes it when a lane has room", delivery.next_at, Some(command)))
+        }
         None => (why, next("a worker takes it; its place in Redis is looked at", delivery.next_at, None)),
     }
 }
@@ -172,12 +176,17 @@ fn processing(job: &Job, around: &Around) -> (String, Next) {
 
 fn submitted(job: &Job, transaction: Option<&Transaction>) -> (String, Next) {
     let Some(t) = transaction else {
-        return ("it is submitted, but no transaction is on record: this must not be".into(), next("report it", None, Some("holdfast db check".into())));
+        return (
+            "it is submitted, but no transaction is on record: this must not be".into(),
+            next("report it", None, Some("holdfast db check".into())),
+        );
     };
     let lane = format!("holdfast lanes explain {}", t.signer);
     let place = format!("nonce {} of {} on chain {}", t.nonce, t.signer, t.chain_id);
     match t.state {
-        LineageState::Allocated => (format!("it owns {place}, unsigned"), next("it is signed, or its nonce goes to the tail", None, Some(lane))),
+        LineageState::Allocated => {
+            (format!("it owns {place}, unsigned"), next("it is signed, or its nonce goes to the tail", None, Some(lane)))
+        }
         LineageState::Signed => (format!("it is signed at {place} and not sent yet"), next("the bytes are sent", None, Some(lane))),
         LineageState::Broadcast | LineageState::Replaced => {
             let answer = t.last_answer.as_deref().unwrap_or("none");
@@ -199,7 +208,9 @@ fn ended(job: &Job, state: JobState) -> (String, Next) {
     let error = job.error.as_ref().map_or("no error was recorded", |error| error.detail.as_ref().unwrap_or(&error.title));
     match state {
         JobState::Completed => ("a majority showed its receipt at TX_CONFIRMATIONS: it succeeded".into(), nothing("nothing")),
-        JobState::Reverted => (format!("it was mined and reverted: {error}"), nothing("nothing: the nonce is used up, new work needs a new job")),
+        JobState::Reverted => {
+            (format!("it was mined and reverted: {error}"), nothing("nothing: the nonce is used up, new work needs a new job"))
+        }
         JobState::NotActionable => (format!("there was nothing to do: {error}"), nothing("nothing")),
         JobState::Cancelled => ("it was cancelled before it owned a nonce".into(), nothing("nothing")),
         JobState::Dead => {

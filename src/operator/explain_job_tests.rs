@@ -127,7 +127,8 @@ fn an_unpublished_delivery_and_a_later_run_are_told_apart() {
 fn a_retry_says_what_went_wrong_and_when_it_is_tried_again() {
     let mut retry = job(JobState::Retry);
     retry.attempts = 2;
-    retry.error = Some(Problem { r#type: "rpc".into(), title: "The chain did not answer".into(), detail: Some("no answer in time".into()) });
+    retry.error =
+        Some(Problem { r#type: "rpc".into(), title: "The chain did not answer".into(), detail: Some("no answer in time".into()) });
     retry.delivery.deliver_at = NOW + TimeDelta::seconds(8);
     let (why, next) = verdict(&retry, None, &around());
     assert_eq!(why, "execution 2 ended without a transaction: no answer in time");
@@ -151,11 +152,18 @@ fn an_execution_on_a_lost_worker_says_that_another_takes_over() {
 #[test]
 fn a_submitted_job_names_its_nonce_and_leads_to_its_lane() {
     let mut sent = job(JobState::Submitted);
-    sent.transaction = Some(Nonce { signer: Address([7; 20]), nonce: 12, state: LineageState::Broadcast, hash: None, block: Some(4), confirmations: 3 });
+    sent.transaction =
+        Some(Nonce { signer: Address([7; 20]), nonce: 12, state: LineageState::Broadcast, hash: None, block: Some(4), confirmations: 3 });
     let (why, next) = verdict(&sent, Some(&transaction(LineageState::Broadcast)), &around());
     let signer = Address([7; 20]);
-    assert_eq!(why, format!("it was sent at nonce 12 of {signer} on chain 31337 for 1m15s now: sent 2 times, the last answer was accepted"));
-    assert_eq!((next.action.as_str(), next.command), ("it is settled at TX_CONFIRMATIONS; it has 3", Some(format!("holdfast lanes explain {signer}"))));
+    assert_eq!(
+        why,
+        format!("it was sent at nonce 12 of {signer} on chain 31337 for 1m15s now: sent 2 times, the last answer was accepted")
+    );
+    assert_eq!(
+        (next.action.as_str(), next.command),
+        ("it is settled at TX_CONFIRMATIONS; it has 3", Some(format!("holdfast lanes explain {signer}")))
+    );
 }
 
 #[test]

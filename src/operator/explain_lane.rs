@@ -75,7 +75,9 @@ fn place(lane: &Lane, nonce: i64) -> Place {
 
 fn verdict(lane: &Lane, ladder: &[Rung]) -> (String, String) {
     let why = match lane.state {
-        LaneState::Active if lane.free > 0 => format!("it takes work: {} more nonces fit before the window of {} is full", lane.free, lane.width),
+        LaneState::Active if lane.free > 0 => {
+            format!("it takes work: {} more nonces fit before the window of {} is full", lane.free, lane.width)
+        }
         LaneState::Active => format!("its window is full: nonces {} to {} are open", lane.latest_nonce, lane.next_nonce - 1),
         state => format!("it is {state} and takes no work: {}", lane.reason.as_deref().unwrap_or("no reason was given")),
     };
@@ -83,9 +85,10 @@ fn verdict(lane: &Lane, ladder: &[Rung]) -> (String, String) {
         let mined = ladder.iter().filter(|rung| rung.place == Place::Mined).count();
         return match (mined, lane.next_nonce - lane.latest_nonce) {
             (0, 0) => (why, "nothing is open".into()),
-            (0, _) => {
-                (why, format!("nonce {} is next on the chain but not open here: the lane's settling finds out what took it", lane.latest_nonce))
-            }
+            (0, _) => (
+                why,
+                format!("nonce {} is next on the chain but not open here: the lane's settling finds out what took it", lane.latest_nonce),
+            ),
             _ => (why, format!("{mined} nonces are mined and wait for TX_CONFIRMATIONS")),
         };
     };

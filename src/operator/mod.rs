@@ -147,7 +147,9 @@ impl Error {
         match self {
             Self::NoOperator | Self::BadReason | Self::Invalid(..) => Meaning::Usage,
             Self::NotFound { .. } => Meaning::NotFound,
-            Self::Unavailable(_) | Self::Store(Store::PoolExhausted { .. } | Store::Unavailable(_) | Store::Timeout) => Meaning::Unavailable,
+            Self::Unavailable(_) | Self::Store(Store::PoolExhausted { .. } | Store::Unavailable(_) | Store::Timeout) => {
+                Meaning::Unavailable
+            }
             Self::Store(Store::Conflict(_)) => Meaning::Changed,
             Self::Store(Store::Denied(_) | Store::Refused(_) | Store::Schema { .. }) => Meaning::Refused,
             Self::Migration(migration::Error::Database(_)) | Self::Store(Store::Answer(_)) | Self::NoRandomness => Meaning::Internal,

@@ -91,7 +91,10 @@ pub async fn overview(desk: &Desk) -> Result<Overview, Error> {
     let schema = schema::check(desk).await?;
     // Without a schema there is nothing else to ask for.
     if schema.found.is_none() {
-        return Ok(summary(Seen { figures: Figures::default(), lanes: Vec::new(), workers: Vec::new(), heads: Vec::new(), schema }, &desk.limits));
+        return Ok(summary(
+            Seen { figures: Figures::default(), lanes: Vec::new(), workers: Vec::new(), heads: Vec::new(), schema },
+            &desk.limits,
+        ));
     }
     let (figures, mut lanes, workers, heads) = futures::try_join!(
         async { Ok::<_, Error>(facts::figures(&db).await?) },
@@ -192,7 +195,6 @@ fn find_late(figures: &Figures, limits: &Limits, found: &mut Vec<Finding>) {
     }
 }
 
-
 fn find_lanes(lanes: &[Lane], limits: &Limits, found: &mut Vec<Finding>) {
     for lane in lanes {
         let (signer, chain, next) = (lane.signer, lane.chain_id, format!("holdfast lanes explain {}", lane.signer));
@@ -210,10 +212,14 @@ fn find_lanes(lanes: &[Lane], limits: &Limits, found: &mut Vec<Finding>) {
 
 fn find_given_up(seen: &Seen, limits: &Limits, found: &mut Vec<Finding>) {
     for (state, count) in seen.figures.jobs.iter().filter(|(state, count)| state.is_final() && *count > 0) {
-        found.push(warning(format!("{count} jobs are {state} and wait for somebody's decision"), format!("holdfast jobs list --state {state}")));
+        found.push(warning(
+            format!("{count} jobs are {state} and wait for somebody's decision"),
+            format!("holdfast jobs list --state {state}"),
+        ));
     }
     for worker in seen.workers.iter().filter(|worker| silent(worker)) {
-        let what = format!("worker {} is silent for {} and held {} jobs", worker.instance, age(worker.heartbeat_age_seconds), worker.processing);
+        let what =
+            format!("worker {} is silent for {} and held {} jobs", worker.instance, age(worker.heartbeat_age_seconds), worker.processing);
         found.push(warning(what, "holdfast workers list"));
     }
     for head in seen.heads.iter().filter(|head| head.age > limits.stuck) {

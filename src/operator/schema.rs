@@ -26,7 +26,10 @@ pub struct Migrated {
 /// `Invalid` when the URL has no user or no password; what the server refuses is named.
 pub async fn migrate(owner: &SecretString, runtime: &SecretString) -> Result<Migrated, Error> {
     let (name, password) = login_of(runtime).ok_or_else(|| {
-        Error::Invalid("DATABASE_URL", "must name the user and the password of the runtime login: postgres://USER:PASSWORD@HOST/DATABASE".into())
+        Error::Invalid(
+            "DATABASE_URL",
+            "must name the user and the password of the runtime login: postgres://USER:PASSWORD@HOST/DATABASE".into(),
+        )
     })?;
     let report = owner::migrate(owner, &[Login { role: RUNTIME, name: &name, password: password.expose_secret() }]).await?;
     Ok(Migrated { version: migration::EXPECTED, applied: report.applied, logins: report.logins })
@@ -87,7 +90,8 @@ fn compare(applied: &[(i32, String)]) -> Comparison {
         match applied.get(&migration.version) {
             None => differences.push(format!("migration {} ({}) is not applied", migration.version, migration.name)),
             Some(sum) if *sum != migration.checksum() => {
-                differences.push(format!("migration {} ({}) was applied with another text: checksum {sum}", migration.version, migration.name));
+                differences
+                    .push(format!("migration {} ({}) was applied with another text: checksum {sum}", migration.version, migration.name));
             }
             Some(_) => {}
         }
@@ -111,7 +115,14 @@ mod tests {
         assert_eq!(login("postgres://app:s3cret@db:5432/holdfast"), some("app", "s3cret"));
         assert_eq!(login("postgres://a%40b:p%2Fq%3A%c3%a9@db/holdfast?sslmode=require"), some("a@b", "p/q:é"));
         assert_eq!(login("postgres://app:a:b@db/x"), some("app", "a:b"));
-        for without in ["postgres://db/holdfast", "postgres://app@db/x", "postgres://:p@db/x", "postgres://app:@db/x", "postgres://app:%zz@db/x", "app:p@db"] {
+        for without in [
+            "postgres://db/holdfast",
+            "postgres://app@db/x",
+            "postgres://:p@db/x",
+            "postgres://app:@db/x",
+            "postgres://app:%zz@db/x",
+            "app:p@db",
+        ] {
             assert_eq!(login(without), None, "{without}");
         }
     }

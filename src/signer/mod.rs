@@ -214,7 +214,7 @@ mod tests {
                         (1..=5).map(|n| Arc::new(LocalSigner::new(&key(n)).unwrap()) as Arc<dyn Signer>).collect();
                     let remote: Arc<dyn Signer> = Arc::new(Remote);
                     let digest = |n: u8| Hash([n + 1; 32]);
-                    let signer = |n: u8| if n % 3 == 0 { remote.clone() } else { locals[usize::from(n % 5)].clone() };
+                    let signer = |n: u8| if n.is_multiple_of(3) { remote.clone() } else { locals[usize::from(n % 5)].clone() };
                     let answers = sign_many((0..count).map(|n| (signer(n), digest(n))).collect()).await;
                     assert_eq!(answers.len(), usize::from(count));
                     for (n, answer) in (0..count).zip(answers) {

@@ -5,7 +5,9 @@
 use super::Error;
 use crate::config;
 use crate::telemetry::metrics;
-use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DatabaseTransaction, DbBackend, QueryResult, Statement, Value};
+use sea_orm::{
+    ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DatabaseTransaction, DbBackend, QueryResult, Statement, Value,
+};
 use secrecy::ExposeSecret;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
@@ -112,7 +114,14 @@ impl Db {
             if before >= inner.queue_limit {
                 metrics::DB_POOL_EXHAUSTED.add(1, &[]);
                 let (total, idle) = self.connections();
-                tracing::warn!(event = "pool_exhausted", total, idle, waiting = before, queueLimit = inner.queue_limit, "Postgres pool exhausted");
+                tracing::warn!(
+                    event = "pool_exhausted",
+                    total,
+                    idle,
+                    waiting = before,
+                    queueLimit = inner.queue_limit,
+                    "Postgres pool exhausted"
+                );
                 return Err(Error::PoolExhausted { waiting: before });
             }
             let waited = tokio::time::timeout(inner.patience, inner.slots.clone().acquire_owned()).await;
@@ -156,7 +165,11 @@ impl Db {
         .await
     }
 
-    async fn detached<T: Send + 'static>(&self, op: &'static str, work: impl Future<Output = Result<T, Error>> + Send + 'static) -> Result<T, Error> {
+    async fn detached<T: Send + 'static>(
+        &self,
+        op: &'static str,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
         let started = Instant::now();
         let result = self.0.runtime.spawn(work).await.unwrap_or_else(|e| Err(Error::Unavailable(e.to_string())));
         let took = started.elapsed();
@@ -166,7 +179,12 @@ impl Db {
             metrics::DB_QUERY_TIMEOUTS.add(1, &[]);
         }
         if took > self.0.slow {
-            tracing::warn!(event = "slow_statement", op, took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX), "Slow postgres query");
+            tracing::warn!(
+                event = "slow_statement",
+                op,
+                took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+                "Slow postgres query"
+            );
         }
         result
     }

@@ -54,7 +54,9 @@ impl Error {
 impl From<DbErr> for Error {
     fn from(error: DbErr) -> Self {
         match &error {
-            DbErr::Exec(RuntimeErr::SqlxError(sql)) | DbErr::Query(RuntimeErr::SqlxError(sql)) | DbErr::Conn(RuntimeErr::SqlxError(sql)) => from_sqlx(sql),
+            DbErr::Exec(RuntimeErr::SqlxError(sql))
+            | DbErr::Query(RuntimeErr::SqlxError(sql))
+            | DbErr::Conn(RuntimeErr::SqlxError(sql)) => from_sqlx(sql),
             DbErr::ConnectionAcquire(ConnAcquireErr::Timeout) => Self::Unavailable("no connection within DB_CONNECTION_TIMEOUT".into()),
             DbErr::ConnectionAcquire(ConnAcquireErr::ConnectionClosed) => Self::Unavailable("the pool is closed".into()),
             DbErr::Exec(_) | DbErr::Query(_) | DbErr::Conn(_) => Self::Unavailable(error.to_string()),
@@ -66,7 +68,9 @@ impl From<DbErr> for Error {
 fn from_sqlx(error: &sqlx::Error) -> Error {
     let Some(database) = error.as_database_error() else {
         return match error {
-            sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnNotFound(_) | sqlx::Error::Decode(_) | sqlx::Error::RowNotFound => Error::Answer(error.to_string()),
+            sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnNotFound(_) | sqlx::Error::Decode(_) | sqlx::Error::RowNotFound => {
+                Error::Answer(error.to_string())
+            }
             _ => Error::Unavailable(error.to_string()),
         };
     };

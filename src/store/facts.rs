@@ -84,7 +84,8 @@ pub async fn figures(db: &Reader) -> Result<Figures, Error> {
                 extract(epoch FROM now() - (SELECT min(deliver_at) FROM holdfast.outbox WHERE next_at IS NOT NULL AND published_at IS NULL AND next_at <= now()))::double precision AS outbox,
                 extract(epoch FROM now() - (SELECT min(created_at) FROM holdfast.lineages WHERE state IN ('allocated', 'signed', 'broadcast', 'replaced')))::double precision AS submitted";
     let open = "SELECT chain_id, state, count(*) AS n FROM holdfast.lineages WHERE state IN ('allocated', 'signed', 'broadcast', 'replaced') GROUP BY chain_id, state";
-    let (states, ages, open) = tokio::try_join!(db.rows("job_states", states, vec![]), db.rows("ages", ages, vec![]), db.rows("open_states", open, vec![]))?;
+    let (states, ages, open) =
+        tokio::try_join!(db.rows("job_states", states, vec![]), db.rows("ages", ages, vec![]), db.rows("open_states", open, vec![]))?;
     let age = ages.first().ok_or_else(|| Error::Answer("no row".into()))?;
     Ok(Figures {
         jobs: states.iter().map(|row| Ok((row.try_get("", "state")?, row.try_get("", "n")?))).collect::<Result<_, Error>>()?,
@@ -93,7 +94,10 @@ pub async fn figures(db: &Reader) -> Result<Figures, Error> {
         outbox_pending: age.try_get("", "pending")?,
         oldest_outbox: seconds(age.try_get("", "outbox")?),
         oldest_submitted: seconds(age.try_get("", "submitted")?),
-        lineages: open.iter().map(|row| Ok((row.try_get("", "chain_id")?, row.try_get("", "state")?, row.try_get("", "n")?))).collect::<Result<_, Error>>()?,
+        lineages: open
+            .iter()
+            .map(|row| Ok((row.try_get("", "chain_id")?, row.try_get("", "state")?, row.try_get("", "n")?)))
+            .collect::<Result<_, Error>>()?,
     })
 }
 

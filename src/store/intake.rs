@@ -91,5 +91,9 @@ async fn insert(db: &Db, rows: &[&Submission], attempts_budget: u32) -> Result<s
 async fn known(db: &Db, rows: &[&Submission]) -> Result<HashMap<(String, String), (JobId, Hash)>, Error> {
     let values = vec![array(rows.iter().map(|r| r.project.clone())), array(rows.iter().map(|r| r.key.clone()))];
     let rows = db.rows("known_keys", include_str!("sql/known_keys.sql"), values).await?;
-    rows.iter().map(|row| Ok(((row.try_get("", "project")?, row.try_get("", "key")?), (row.try_get("", "job_id")?, row.try_get("", "fingerprint")?)))).collect()
+    rows.iter()
+        .map(|row| {
+            Ok(((row.try_get("", "project")?, row.try_get("", "key")?), (row.try_get("", "job_id")?, row.try_get("", "fingerprint")?)))
+        })
+        .collect()
 }

@@ -162,8 +162,12 @@ pub struct Page<'a> {
 /// See [`Error`].
 pub async fn list(db: &Reader, page: &Page<'_>) -> Result<Vec<JobView>, Error> {
     let sql = match (page.project, page.state) {
-        (Some(_), Some(_)) => "SELECT id FROM holdfast.jobs WHERE project = $1 AND state = $2 AND id < $3 ORDER BY project DESC, state DESC, id DESC LIMIT $4",
-        (Some(_), None) => "SELECT id FROM holdfast.jobs WHERE project = $1 AND $2 = '' AND id < $3 ORDER BY project DESC, id DESC LIMIT $4",
+        (Some(_), Some(_)) => {
+            "SELECT id FROM holdfast.jobs WHERE project = $1 AND state = $2 AND id < $3 ORDER BY project DESC, state DESC, id DESC LIMIT $4"
+        }
+        (Some(_), None) => {
+            "SELECT id FROM holdfast.jobs WHERE project = $1 AND $2 = '' AND id < $3 ORDER BY project DESC, id DESC LIMIT $4"
+        }
         (None, Some(_)) => "SELECT id FROM holdfast.jobs WHERE $1 = '' AND state = $2 AND id < $3 ORDER BY id DESC LIMIT $4",
         (None, None) => "SELECT id FROM holdfast.jobs WHERE $1 = '' AND $2 = '' AND id < $3 ORDER BY id DESC LIMIT $4",
     };
@@ -180,7 +184,9 @@ pub async fn list(db: &Reader, page: &Page<'_>) -> Result<Vec<JobView>, Error> {
 /// # Errors
 /// See [`Error`].
 pub async fn versions(db: &Reader, ids: &[JobId]) -> Result<Vec<(JobId, i32)>, Error> {
-    let rows = db.rows("job_versions", "SELECT id, version FROM holdfast.jobs WHERE id = ANY ($1::uuid[])", vec![array(ids.iter().map(|id| id.0))]).await?;
+    let rows = db
+        .rows("job_versions", "SELECT id, version FROM holdfast.jobs WHERE id = ANY ($1::uuid[])", vec![array(ids.iter().map(|id| id.0))])
+        .await?;
     rows.iter().map(|row| Ok((row.try_get("", "id")?, row.try_get("", "version")?))).collect()
 }
 

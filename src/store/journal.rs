@@ -77,7 +77,9 @@ pub async fn sent(db: &Db, batch: &[Sent]) -> Result<HashMap<ExecutionToken, Dur
         arrow.to.to_string().into(),
     ];
     let rows = db.rows("sent", include_str!("sql/sent.sql"), values).await?;
-    rows.iter().map(|row| Ok((row.try_get("", "token")?, Duration::try_from_secs_f64(row.try_get("", "age_seconds")?).unwrap_or_default()))).collect()
+    rows.iter()
+        .map(|row| Ok((row.try_get("", "token")?, Duration::try_from_secs_f64(row.try_get("", "age_seconds")?).unwrap_or_default())))
+        .collect()
 }
 
 /// Notes that the settling of a lane sent bytes again.

@@ -67,7 +67,8 @@ pub async fn register(db: &Db, chain_id: i64, pool: &str, signer: Address, nonce
                 INSERT INTO holdfast.signer_history (chain_id, pool, signer, change, actor) SELECT chain_id, pool, signer, 'joined', $6 FROM made";
     let width = i32::try_from(width).unwrap_or(i32::MAX);
     let tx = db.begin().await?;
-    tx.rows("INSERT INTO holdfast.pools (chain_id, name) VALUES ($1, $2) ON CONFLICT DO NOTHING", vec![chain_id.into(), pool.into()]).await?;
+    tx.rows("INSERT INTO holdfast.pools (chain_id, name) VALUES ($1, $2) ON CONFLICT DO NOTHING", vec![chain_id.into(), pool.into()])
+        .await?;
     tx.rows("INSERT INTO holdfast.signers (address) VALUES ($1) ON CONFLICT DO NOTHING", vec![signer.into()]).await?;
     tx.rows(lane, vec![chain_id.into(), pool.into(), signer.into(), nonce.into(), width.into(), actor.into()]).await?;
     tx.commit().await
@@ -99,7 +100,10 @@ pub struct Wanted {
 /// What a plan got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserved {
-    Nonce { lineage: LineageId, nonce: i64 },
+    Nonce {
+        lineage: LineageId,
+        nonce: i64,
+    },
     /// The job owns a nonce from an earlier execution.
     Owned,
     /// The lane has no room, or its fence is closed.
@@ -179,8 +183,12 @@ pub async fn observe(db: &Db, id: LaneId, holder: WorkerId, latest: i64, settled
 /// See [`Error`].
 pub async fn pause(db: &Db, id: LaneId, holder: WorkerId, reason: Option<&str>) -> Result<bool, Error> {
     let sql = match reason {
-        Some(_) => "UPDATE holdfast.lanes SET state = 'paused', reason = $3, updated_at = now() WHERE id = $1 AND lease_holder = $2 AND state = 'active'",
-        None => "UPDATE holdfast.lanes SET state = 'active', reason = $3, updated_at = now() WHERE id = $1 AND lease_holder = $2 AND state = 'paused'",
+        Some(_) => {
+            "UPDATE holdfast.lanes SET state = 'paused', reason = $3, updated_at = now() WHERE id = $1 AND lease_holder = $2 AND state = 'active'"
+        }
+        None => {
+            "UPDATE holdfast.lanes SET state = 'active', reason = $3, updated_at = now() WHERE id = $1 AND lease_holder = $2 AND state = 'paused'"
+        }
     };
     Ok(db.execute("pause_lane", sql, vec![id.into(), holder.into(), reason.map(ToOwned::to_owned).into()]).await? == 1)
 }

@@ -2,9 +2,10 @@
 //! Never asks a chain, never touches Redis, never decides: the machines in `domain` say which states a statement may move.
 
 mod arrays;
+pub mod audited;
+pub mod ceiling;
 mod db;
 mod error;
-pub mod ceiling;
 pub mod execution;
 pub mod facts;
 pub mod intake;
@@ -12,9 +13,8 @@ pub mod jobs;
 pub mod journal;
 pub mod keys;
 pub mod lanes;
-pub mod outbox;
-pub mod audited;
 pub mod login;
+pub mod outbox;
 pub mod owner;
 pub mod standing;
 pub mod transactions;

@@ -36,7 +36,9 @@ fn due(row: &QueryResult) -> Result<Due, Error> {
 /// # Errors
 /// See [`Error`].
 pub async fn claim_unpublished(db: &Db, limit: u32, lease: Duration) -> Result<Vec<Due>, Error> {
-    let rows = db.rows("claim_unpublished", include_str!("sql/claim_unpublished.sql"), vec![i64::from(limit).into(), millis(lease).into()]).await?;
+    let rows = db
+        .rows("claim_unpublished", include_str!("sql/claim_unpublished.sql"), vec![i64::from(limit).into(), millis(lease).into()])
+        .await?;
     rows.iter().map(due).collect()
 }
 
@@ -54,7 +56,8 @@ pub async fn claim_checks(db: &Db, limit: u32, lease: Duration) -> Result<Vec<Du
 /// # Errors
 /// See [`Error`].
 pub async fn published(db: &Db, done: &[(JobId, i32)], recheck: Duration) -> Result<u64, Error> {
-    let values = vec![array(done.iter().map(|(job, _)| job.0)), array(done.iter().map(|(_, generation)| *generation)), millis(recheck).into()];
+    let values =
+        vec![array(done.iter().map(|(job, _)| job.0)), array(done.iter().map(|(_, generation)| *generation)), millis(recheck).into()];
     db.execute("published", include_str!("sql/published.sql"), values).await
 }
 

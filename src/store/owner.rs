@@ -3,8 +3,8 @@
 
 use super::Error;
 use migration::{Login, Report};
-use secrecy::{ExposeSecret, SecretString};
 use sea_orm::{ConnectOptions, Database, DatabaseConnection};
+use secrecy::{ExposeSecret, SecretString};
 use std::time::Duration;
 
 /// The owner may be on the other side of a slow first connection.

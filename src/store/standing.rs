@@ -93,7 +93,9 @@ pub async fn executor(db: &Reader, job: JobId) -> Result<Option<Executor>, Error
             let state: Option<String> = row.try_get("", "state")?;
             Ok(Executor {
                 budget: row.try_get("", "attempts_budget")?,
-                worker: worker.zip(since).map(|(id, since)| (id, instance.unwrap_or_default(), state.unwrap_or_else(|| "unknown".into()), since)),
+                worker: worker
+                    .zip(since)
+                    .map(|(id, since)| (id, instance.unwrap_or_default(), state.unwrap_or_else(|| "unknown".into()), since)),
                 failures: row.try_get("", "failures")?,
                 now: row.try_get("", "now")?,
             })

@@ -101,7 +101,9 @@ fn lineage(row: &QueryResult) -> Result<Lineage, Error> {
 /// # Errors
 /// See [`Error`].
 pub async fn open(db: &Reader, signer: Option<Address>, limit: u32) -> Result<Vec<Lineage>, Error> {
-    let all = lineages!("WHERE l.state IN ('allocated', 'signed', 'broadcast', 'replaced') AND $1::bytea IS NULL ORDER BY l.created_at, l.id LIMIT $2");
+    let all = lineages!(
+        "WHERE l.state IN ('allocated', 'signed', 'broadcast', 'replaced') AND $1::bytea IS NULL ORDER BY l.created_at, l.id LIMIT $2"
+    );
     let of_one = lineages!(
         "WHERE l.lane_id IN (SELECT id FROM holdfast.lanes WHERE signer = $1::bytea) AND l.state IN ('allocated', 'signed', 'broadcast', 'replaced')
          ORDER BY l.chain_id, l.nonce LIMIT $2"

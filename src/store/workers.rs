@@ -31,9 +31,12 @@ pub async fn register(db: &Db, start: &Start<'_>, stale: Duration) -> Result<(),
     let sql = "INSERT INTO holdfast.workers (id, instance, role, version, state, signers, pool_size) VALUES ($1, $2, $3, $4, 'active', $5::bytea[], $6)";
     let signers = super::arrays::array(start.signers.iter().copied());
     let size = i32::try_from(start.pool_size).unwrap_or(i32::MAX);
-    let values = |instance: String| vec![start.id.into(), instance.into(), start.role.into(), start.version.into(), signers.clone(), size.into()];
+    let values =
+        |instance: String| vec![start.id.into(), instance.into(), start.role.into(), start.version.into(), signers.clone(), size.into()];
     match db.execute("register_worker", sql, values(start.instance.to_owned())).await {
-        Err(Error::Conflict(_)) => db.execute("register_worker", sql, values(format!("{}#{}", start.instance, start.id.0.simple()))).await?,
+        Err(Error::Conflict(_)) => {
+            db.execute("register_worker", sql, values(format!("{}#{}", start.instance, start.id.0.simple()))).await?
+        }
         other => other?,
     };
     Ok(())

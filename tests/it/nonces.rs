@@ -1,6 +1,6 @@
 //! Nonces under every way a send can go wrong: dense, one a job, and never twice.
 
-use crate::support::anvil::{Mining, RECORDER, record_data};
+use crate::support::anvil::Mining;
 use crate::support::wait::{eventually, found};
 use crate::support::world::{SOON, Setup, World};
 use serde_json::{Value, json};
@@ -208,17 +208,17 @@ async fn r_02_every_way_to_say_already_known_is_acceptance() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_signer_without_money_binds_no_nonce_and_goes_on_when_it_is_topped_up() {
+async fn a_lane_whose_signer_cannot_pay_pauses_and_goes_on_by_itself_when_it_is_topped_up() {
     let world = World::start().await;
-    world.anvil.fund(world.signers[0].address, 0).await;
+    let signer = world.signers[0].address;
+    world.anvil.fund(signer, 0).await;
     let all = world.serve("all", &[]).await;
-    let mut body = world.record();
-    body["data"] = record_data(world.fresh_number()).into();
-    body["to"] = RECORDER.to_string().into();
-    let id = world.accept(&all, &body).await;
-    eventually("the job waits for money", SOON, async || world.count("job_attempts WHERE error_type = 'insufficient_funds'").await > 0).await;
-    assert_eq!(world.count("lineages").await, 0);
-    world.anvil.fund(world.signers[0].address, 10).await;
-    world.until_state(&id, "completed").await;
+    world.accept_records(&all, 3).await;
+    // Either simulation says so before a nonce, or the node does when it is sent; this node says it at sending.
+    eventually("the lane pauses", SOON, async || world.count("lanes WHERE state = 'paused' AND reason = 'insufficient_funds'").await == 1)
+        .await;
+    world.anvil.fund(signer, 10).await;
+    world.until_completed(SOON).await;
+    assert_eq!(world.rows("SELECT state FROM holdfast.lanes").await, ["active"]);
     world.finish().await;
 }

@@ -152,7 +152,11 @@ async fn connections_that_postgres_cuts_in_the_middle_lose_nothing_that_was_ackn
     let (told, ()) = under_load(&world, &all, async {
         for turn in 0..20 {
             let count = world.count("jobs").await;
-            if turn % 2 == 0 { postgres.reset() } else { postgres.cut() }
+            if turn % 2 == 0 {
+                postgres.reset()
+            } else {
+                postgres.cut()
+            }
             until_count(&world, "jobs", SOON, |now| now > count + 2).await;
         }
     })
@@ -239,7 +243,10 @@ async fn exe_03_q_04_a_worker_that_wakes_up_too_late_changes_nothing() {
     })
     .await;
     assert_eq!(world.scalar::<String>(job).await, before);
-    assert_eq!(world.rows("SELECT number, outcome FROM holdfast.job_attempts ORDER BY number").await.last().map(String::as_str), Some("2|submitted"));
+    assert_eq!(
+        world.rows("SELECT number, outcome FROM holdfast.job_attempts ORDER BY number").await.last().map(String::as_str),
+        Some("2|submitted")
+    );
     world.finish().await;
 }
 

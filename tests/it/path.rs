@@ -176,7 +176,8 @@ async fn a_job_never_runs_before_its_time() {
     body["run_at"] = (chrono::Utc::now() + Duration::from_secs(3)).to_rfc3339().into();
     let id = world.accept(&all, &body).await;
     world.until_state(&id, "completed").await;
-    let early = world.count("job_attempts a JOIN holdfast.jobs j ON j.id = a.job_id WHERE a.started_at < j.run_at - interval '20 ms'").await;
+    let early =
+        world.count("job_attempts a JOIN holdfast.jobs j ON j.id = a.job_id WHERE a.started_at < j.run_at - interval '20 ms'").await;
     assert_eq!(early, 0);
     world.finish().await;
 }
@@ -336,8 +337,28 @@ async fn what_is_not_valid_is_refused_with_the_place_of_the_fault_and_leaves_not
         ("no credentials", request().header("idempotency-key", "x"), 401),
         ("a wrong key", request().header("idempotency-key", "x").bearer_auth("holdfast_live_0_0"), 401),
         ("no idempotency key", request().bearer_auth(&world.api_key), 400),
-        ("no JSON", world.client.post(&url).bearer_auth(&world.api_key).header("idempotency-key", "x").header("content-type", "application/json").body("{"), 400),
-        ("too much", world.client.post(&url).bearer_auth(&world.api_key).header("idempotency-key", "x").header("content-type", "application/json").body("x".repeat(300 * 1024)), 413),
+        (
+            "no JSON",
+            world
+                .client
+                .post(&url)
+                .bearer_auth(&world.api_key)
+                .header("idempotency-key", "x")
+                .header("content-type", "application/json")
+                .body("{"),
+            400,
+        ),
+        (
+            "too much",
+            world
+                .client
+                .post(&url)
+                .bearer_auth(&world.api_key)
+                .header("idempotency-key", "x")
+                .header("content-type", "application/json")
+                .body("x".repeat(300 * 1024)),
+            413,
+        ),
     ] {
         let answer = request.send().await.unwrap_or_else(|error| panic!("{what}: {error:?}"));
         assert_eq!(answer.status().as_u16(), status, "{what}: {:?}", answer.text().await);

@@ -124,7 +124,15 @@ fn wanted(claim: &Claim) -> Wanted {
 
 fn failed(claim: &Claim) -> Finish {
     let error = Some(("x", "X", String::new()));
-    Finish { job: claim.job, token: claim.token, number: 1, event: Event::AttemptFailed, outcome: AttemptOutcome::Retry, error, ceiling_ms: 0 }
+    Finish {
+        job: claim.job,
+        token: claim.token,
+        number: 1,
+        event: Event::AttemptFailed,
+        outcome: AttemptOutcome::Retry,
+        error,
+        ceiling_ms: 0,
+    }
 }
 
 const SIGNER: Address = Address([0xaa; 20]);
@@ -138,10 +146,13 @@ async fn enq_02_concurrent_submissions_of_one_key_make_one_job_and_are_told_its_
     }))
     .await;
     let new: Vec<_> = answers.iter().filter(|answer| matches!(answer, Accepted::New(_))).collect();
-    let ids: HashSet<JobId> = answers.iter().filter_map(|answer| match answer {
-        Accepted::New(id) | Accepted::Replayed(id) => Some(*id),
-        Accepted::Mismatch => None,
-    }).collect();
+    let ids: HashSet<JobId> = answers
+        .iter()
+        .filter_map(|answer| match answer {
+            Accepted::New(id) | Accepted::Replayed(id) => Some(*id),
+            Accepted::Mismatch => None,
+        })
+        .collect();
     assert_eq!((new.len(), ids.len()), (1, 1), "{answers:?}");
     assert_eq!((place.count("jobs").await, place.count("outbox").await, place.count("stream_events").await), (1, 1, 1));
     place.end().await;
@@ -154,7 +165,10 @@ async fn enq_02_one_key_with_another_payload_is_a_mismatch_also_within_one_batch
     other.fingerprint = Hash([9; 32]);
     let id = first.id;
     let batch = [first, same, other.clone()];
-    assert_eq!(intake::accept(&place.db, &batch, BUDGET).await.expect("answers"), [Accepted::New(id), Accepted::Replayed(id), Accepted::Mismatch]);
+    assert_eq!(
+        intake::accept(&place.db, &batch, BUDGET).await.expect("answers"),
+        [Accepted::New(id), Accepted::Replayed(id), Accepted::Mismatch]
+    );
     assert_eq!(intake::accept(&place.db, &[other], BUDGET).await.expect("answers"), [Accepted::Mismatch]);
     place.end().await;
 }
@@ -183,10 +197,14 @@ async fn non_01_fifty_allocators_at_once_give_dense_nonces_one_a_job() {
         lanes::reserve(&place.db, lane, &plans).await.expect("nonces")
     }))
     .await;
-    let nonces: BTreeSet<i64> = reserved.iter().flatten().filter_map(|one| match one {
-        Reserved::Nonce { nonce, .. } => Some(*nonce),
-        _ => None,
-    }).collect();
+    let nonces: BTreeSet<i64> = reserved
+        .iter()
+        .flatten()
+        .filter_map(|one| match one {
+            Reserved::Nonce { nonce, .. } => Some(*nonce),
+            _ => None,
+        })
+        .collect();
     assert_eq!(nonces, (0..200).collect());
     assert_eq!(place.text("SELECT next_nonce::text FROM holdfast.lanes").await, "200");
     place.end().await;
@@ -216,11 +234,9 @@ async fn exe_02_a_stale_token_worker_or_attempt_number_changes_no_row() {
     let current = place.claimed(&jobs, other).await[0];
     let before = place.text("SELECT j::text || o::text FROM holdfast.jobs j JOIN holdfast.outbox o ON o.job_id = j.id").await;
     let number_two = |claim: &Claim| Finish { number: 2, ..failed(claim) };
-    for (what, finish, worker) in [
-        ("token", number_two(&stale), other),
-        ("worker", number_two(&current), mine),
-        ("number", failed(&current), other),
-    ] {
+    for (what, finish, worker) in
+        [("token", number_two(&stale), other), ("worker", number_two(&current), mine), ("number", failed(&current), other)]
+    {
         let answer = execution::finish(&place.db, &[finish], worker, RECHECK).await.expect("an answer");
         assert_eq!(answer, [Finished::Fenced], "{what}");
     }
@@ -302,7 +318,8 @@ async fn pgp_09_more_callers_than_the_queue_limit_are_refused_at_once() {
     };
     let first = lease();
     eventually("the connection is taken", Duration::from_secs(5), async || {
-        place.text("SELECT count(*)::text FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()").await == "1"
+        place.text("SELECT count(*)::text FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()").await
+            == "1"
     })
     .await;
     let others = [lease(), lease()];
@@ -337,7 +354,9 @@ async fn tmo_01_every_session_has_the_timeout_that_was_set() {
     // What a session of ours is like is asked on a connection made in the same way.
     let mut url = place.database.runtime.expose_secret().to_owned();
     url.push_str("?application_name=looker");
-    let seen = place.text("SELECT count(*)::text FROM pg_stat_activity WHERE application_name = 'holdfast' AND datname = current_database()").await;
+    let seen = place
+        .text("SELECT count(*)::text FROM pg_stat_activity WHERE application_name = 'holdfast' AND datname = current_database()")
+        .await;
     assert_ne!(seen, "0", "the sessions name themselves");
     let lane = place.lane(Address([1; 20]), 16).await;
     let held = hold(&place, lane).await;
@@ -450,8 +469,16 @@ async fn non_04_plans_are_dealt_in_turn_and_lanes_that_are_full_or_fenced_get_no
     for signer in &signers {
         assert_eq!(dealt.iter().filter(|(_, to)| to == signer).count(), 3, "{dealt:?}");
     }
-    sqlx::query("UPDATE holdfast.lanes SET state = 'draining' WHERE signer = $1").bind(signers[0].0.to_vec()).execute(&place.owner).await.unwrap();
-    sqlx::query("UPDATE holdfast.lanes SET next_nonce = 16 WHERE signer = $1").bind(signers[1].0.to_vec()).execute(&place.owner).await.unwrap();
+    sqlx::query("UPDATE holdfast.lanes SET state = 'draining' WHERE signer = $1")
+        .bind(signers[0].0.to_vec())
+        .execute(&place.owner)
+        .await
+        .unwrap();
+    sqlx::query("UPDATE holdfast.lanes SET next_nonce = 16 WHERE signer = $1")
+        .bind(signers[1].0.to_vec())
+        .execute(&place.owner)
+        .await
+        .unwrap();
     let dealt = lanes::pick(&place.db, CHAIN, POOL, 4, &signers).await.expect("dealt");
     assert!(dealt.len() == 4 && dealt.iter().all(|(_, to)| *to == signers[2]), "{dealt:?}");
     assert!(lanes::pick(&place.db, CHAIN, POOL, 4, &signers[..2]).await.expect("dealt").is_empty());
@@ -466,7 +493,9 @@ async fn a_claim_before_its_time_is_told_how_long_to_wait_and_one_of_an_old_gene
     late.job.run_at = Some(chrono::Utc::now() + Duration::from_secs(3_600));
     let job = late.id;
     intake::accept(&place.db, &[late], BUDGET).await.expect("accepted");
-    let answers = execution::claim(&place.db, &[claim(job), Claim { generation: 7, ..claim(job) }, claim(JobId(Uuid::nil()))], worker).await.expect("answers");
+    let answers = execution::claim(&place.db, &[claim(job), Claim { generation: 7, ..claim(job) }, claim(JobId(Uuid::nil()))], worker)
+        .await
+        .expect("answers");
     assert!(matches!(&answers[..], [Claimed::Early(left), Claimed::Spent, Claimed::Spent] if left.as_secs() > 3_500), "{answers:?}");
     assert_eq!(place.text("SELECT state FROM holdfast.jobs").await, "queued");
     place.end().await;
@@ -496,7 +525,8 @@ async fn a_restart_under_the_same_name_is_another_worker() {
     let stale = Duration::from_secs(15);
     workers::register(&place.db, &start(first), stale).await.expect("the first");
     workers::register(&place.db, &start(second), stale).await.expect("the second, beside it");
-    let names: HashSet<String> = workers::list(&place.db.reader()).await.expect("workers").into_iter().map(|worker| worker.instance).collect();
+    let names: HashSet<String> =
+        workers::list(&place.db.reader()).await.expect("workers").into_iter().map(|worker| worker.instance).collect();
     assert_eq!(names.len(), 2, "{names:?}");
     place.end().await;
 }
@@ -524,8 +554,14 @@ fn statements() -> Vec<(String, String)> {
 
 /// A value for each parameter, by the type that the statement gives it or that Postgres finds out.
 async fn parameters(connection: &mut sqlx::PgConnection, sql: &str) -> Vec<String> {
-    sqlx::query(AssertSqlSafe(format!("PREPARE looked_at AS {sql}"))).execute(&mut *connection).await.unwrap_or_else(|error| panic!("{error}\n{sql}"));
-    let row = sqlx::query("SELECT parameter_types::text[] AS types FROM pg_prepared_statements WHERE name = 'looked_at'").fetch_one(&mut *connection).await.expect("the prepared statement");
+    sqlx::query(AssertSqlSafe(format!("PREPARE looked_at AS {sql}")))
+        .execute(&mut *connection)
+        .await
+        .unwrap_or_else(|error| panic!("{error}\n{sql}"));
+    let row = sqlx::query("SELECT parameter_types::text[] AS types FROM pg_prepared_statements WHERE name = 'looked_at'")
+        .fetch_one(&mut *connection)
+        .await
+        .expect("the prepared statement");
     let types: Vec<String> = row.get("types");
     types
         .iter()
@@ -556,7 +592,8 @@ async fn fill(owner: &PgPool) {
              CASE WHEN state = 'completed' THEN now() END, CASE WHEN state = 'processing' THEN id END, CASE WHEN state = 'processing' THEN id END,
              CASE WHEN state = 'processing' THEN now() END FROM ids",
         "INSERT INTO holdfast.outbox (job_id, priority, deliver_at, next_at, published_at)
-         SELECT id, 50, now(), CASE WHEN state IN ('queued', 'processing') THEN now() + n * interval '1 s' END, CASE WHEN n % 20 > 0 THEN now() END FROM ids",
+         SELECT id, 50, now(), CASE WHEN state IN ('queued', 'processing') THEN now() + (CASE WHEN n % 20 > 0 THEN n ELSE -1 END) * interval '1 s' END,
+             CASE WHEN n % 20 > 0 THEN now() END FROM ids",
         "INSERT INTO holdfast.idempotency_keys (project, key, fingerprint, job_id) SELECT 'tests', id::text, hash, id FROM ids",
         "INSERT INTO holdfast.job_attempts (job_id, number, token, worker_id, generation) SELECT id, 1, gen_random_uuid(), id, 1 FROM ids",
         "INSERT INTO holdfast.lineages (id, job_id, lane_id, chain_id, signer, nonce, call_hash, to_address, value, data, gas_limit, state, mined_hash,
@@ -568,6 +605,10 @@ async fn fill(owner: &PgPool) {
          FROM ids WHERE state <> 'queued'",
         "INSERT INTO holdfast.tx_attempts (hash, lineage_id, ordinal, purpose, max_fee_per_gas, max_priority_fee_per_gas, gas_limit, key_id, iv, ciphertext)
          SELECT hash, lineage, 1, 'call', 1, 1, 21000, 'k', decode(repeat('00', 12), 'hex'), '' FROM ids WHERE state <> 'queued'",
+        "INSERT INTO holdfast.signers (address) SELECT substring(hash FOR 20) FROM ids WHERE n <= 1000",
+        "INSERT INTO holdfast.pools (chain_id, name) SELECT 1, 'filler:' || n FROM generate_series(0, 99) n",
+        "INSERT INTO holdfast.lanes (chain_id, pool, signer, state, next_nonce, latest_nonce, settled_nonce, width)
+         SELECT 1, 'filler:' || n % 100, substring(hash FOR 20), 'active', 0, 0, 0, 16 FROM ids WHERE n <= 1000",
         "DROP TABLE ids",
         "ANALYZE",
     ] {
@@ -581,7 +622,13 @@ async fn every_statement_file_is_served_by_the_indexes_that_its_head_names() {
     let place = Place::new().await;
     place.lane(SIGNER, 16).await;
     fill(&place.owner).await;
-    let known: HashSet<String> = sqlx::query("SELECT indexname::text AS name FROM pg_indexes WHERE schemaname = 'holdfast'").fetch_all(&place.owner).await.unwrap().iter().map(|row| row.get("name")).collect();
+    let known: HashSet<String> = sqlx::query("SELECT indexname::text AS name FROM pg_indexes WHERE schemaname = 'holdfast'")
+        .fetch_all(&place.owner)
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| row.get("name"))
+        .collect();
     let mut connection = place.owner.acquire().await.expect("a connection");
     // Tables of a few rows are always scanned; what is asked is what serves a statement where there are many.
     for setting in ["SET enable_seqscan = off", "SET plan_cache_mode = force_generic_plan"] {
@@ -589,10 +636,14 @@ async fn every_statement_file_is_served_by_the_indexes_that_its_head_names() {
     }
     let mut faults = Vec::new();
     for (file, text) in statements() {
-        let named: Vec<&str> = served_by(&text).into_iter().filter(|name| name.contains('_') && (known.contains(*name) || name.ends_with("_pkey"))).collect();
+        let named: Vec<&str> =
+            served_by(&text).into_iter().filter(|name| name.contains('_') && (known.contains(*name) || name.ends_with("_pkey"))).collect();
         let values = parameters(&mut connection, &text).await;
         let arguments = if values.is_empty() { String::new() } else { format!("({})", values.join(", ")) };
-        let plan = sqlx::query(AssertSqlSafe(format!("EXPLAIN (COSTS off) EXECUTE looked_at{arguments}"))).fetch_all(&mut *connection).await.unwrap_or_else(|error| panic!("{file}: {error}"));
+        let plan = sqlx::query(AssertSqlSafe(format!("EXPLAIN (COSTS off) EXECUTE looked_at{arguments}")))
+            .fetch_all(&mut *connection)
+            .await
+            .unwrap_or_else(|error| panic!("{file}: {error}"));
         let plan: Vec<String> = plan.iter().map(|row| row.get(0)).collect();
         let plan = plan.join("\n");
         sqlx::query("DEALLOCATE looked_at").execute(&mut *connection).await.expect("deallocated");

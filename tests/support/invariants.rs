@@ -36,7 +36,8 @@ async fn effects(world: &World) -> Vec<String> {
     let mut expected: BTreeMap<String, (String, usize)> = BTreeMap::new();
     for row in world.rows("SELECT id, state, '0x' || encode(data, 'hex') AS data FROM holdfast.jobs").await {
         let mut columns = row.split('|');
-        let (id, state, data) = (columns.next().unwrap_or_default(), columns.next().unwrap_or_default(), columns.next().unwrap_or_default());
+        let (id, state, data) =
+            (columns.next().unwrap_or_default(), columns.next().unwrap_or_default(), columns.next().unwrap_or_default());
         if let Some(record) = recorded_by(data) {
             let times = &mut expected.entry(record).or_insert((String::new(), 0));
             times.0 = format!("{} {id} ({state})", times.0);
@@ -79,7 +80,9 @@ async fn nonces(world: &World) -> Vec<String> {
             }
         }
         let sql = "SELECT next_nonce FROM holdfast.lanes WHERE signer = $1";
-        let Some(lane) = sqlx::query(sql).bind(signer.address.0.to_vec()).fetch_optional(&world.pool).await.expect("lanes") else { continue };
+        let Some(lane) = sqlx::query(sql).bind(signer.address.0.to_vec()).fetch_optional(&world.pool).await.expect("lanes") else {
+            continue;
+        };
         let fence: i64 = lane.get("next_nonce");
         let used = i64::try_from(world.first_nonce).unwrap() + i64::try_from(rows.len()).unwrap();
         if fence != used {
@@ -132,7 +135,10 @@ async fn outcomes(world: &World) -> Vec<String> {
             _ => lineage == "reverted" && status == "0x0",
         };
         if !right || receipt["blockHash"] != block {
-            faults.push(format!("job {id} is {state}, its lineage {lineage} in {block}; the chain says {status} in {}", receipt["blockHash"]));
+            faults.push(format!(
+                "job {id} is {state}, its lineage {lineage} in {block}; the chain says {status} in {}",
+                receipt["blockHash"]
+            ));
         }
     }
     faults

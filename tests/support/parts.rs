@@ -102,11 +102,7 @@ impl Servers {
     async fn create(&self, like: &str) -> Database {
         let name = format!("world_{}", serial());
         owner_says(&self.running.owner_url, format!("CREATE DATABASE {name} {like}")).await;
-        Database {
-            owner: with_database(&self.running.owner_url, &name),
-            runtime: with_database(&self.running.database_url, &name),
-            name,
-        }
+        Database { owner: with_database(&self.running.owner_url, &name), runtime: with_database(&self.running.database_url, &name), name }
     }
 
     pub async fn drop_database(&self, database: &Database) {
@@ -138,9 +134,8 @@ impl Servers {
 static KEEPER: LazyLock<tokio::runtime::Runtime> =
     LazyLock::new(|| tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime"));
 
-static SHARED: LazyLock<Servers> = LazyLock::new(|| {
-    std::thread::spawn(|| KEEPER.block_on(Servers::start(scratch("tests")))).join().expect("the shared servers start")
-});
+static SHARED: LazyLock<Servers> =
+    LazyLock::new(|| std::thread::spawn(|| KEEPER.block_on(Servers::start(scratch("tests")))).join().expect("the shared servers start"));
 
 /// The servers of this test process. They stop when the process ends.
 pub fn shared() -> &'static Servers {

@@ -195,7 +195,8 @@ impl Work {
             metrics::TX_SIGN_SECONDS.record(began.elapsed().as_secs_f64(), &[&one.chain_id.to_string()]);
         }
         fail::point("journal.signed");
-        let written = if records.is_empty() { Ok(std::collections::HashSet::new()) } else { store::journal::record(&self.db, &records).await };
+        let written =
+            if records.is_empty() { Ok(std::collections::HashSet::new()) } else { store::journal::record(&self.db, &records).await };
         fail::point("journal.committed");
         let answer = |answer: Option<Answer>| match (answer.unwrap_or(Err(Error::Lost)), &written) {
             (Ok(journaled), Ok(written)) if written.contains(&journaled.lineage) => Ok(journaled),
@@ -209,9 +210,21 @@ impl Work {
         answers.into_iter().map(answer).collect()
     }
 
-    fn seal(&self, one: &ToSign, transaction: &Eip1559, price: Price, signature: Result<crate::domain::transaction::Signature, signer::Error>) -> Result<(Record, Journaled), Error> {
+    fn seal(
+        &self,
+        one: &ToSign,
+        transaction: &Eip1559,
+        price: Price,
+        signature: Result<crate::domain::transaction::Signature, signer::Error>,
+    ) -> Result<(Record, Journaled), Error> {
         let signed = transaction.signed(&signature.map_err(|e| Error::Sign(e.to_string()))?);
-        let binding = Binding { lineage: one.lineage, chain_id: transaction.chain_id, signer: one.signer, nonce: transaction.nonce, hash: signed.hash };
+        let binding = Binding {
+            lineage: one.lineage,
+            chain_id: transaction.chain_id,
+            signer: one.signer,
+            nonce: transaction.nonce,
+            hash: signed.hash,
+        };
         let sealed = self.vault.seal(&binding, &signed.raw).map_err(|e| Error::Vault(e.to_string()))?;
         let record = Record {
             lineage: one.lineage,
@@ -224,8 +237,15 @@ impl Work {
             iv: sealed.iv,
             ciphertext: sealed.ciphertext,
         };
-        let journaled =
-            Journaled { lineage: one.lineage, job: one.job, token: one.token, chain_id: one.chain_id, nonce: one.nonce, hash: signed.hash, raw: signed.raw };
+        let journaled = Journaled {
+            lineage: one.lineage,
+            job: one.job,
+            token: one.token,
+            chain_id: one.chain_id,
+            nonce: one.nonce,
+            hash: signed.hash,
+            raw: signed.raw,
+        };
         Ok((record, journaled))
     }
 
@@ -233,8 +253,13 @@ impl Work {
     fn unseal(&self, stored: &Stored) -> Result<Option<(Hash, Vec<u8>)>, Error> {
         let Some(bytes) = &stored.bytes else { return Ok(None) };
         let number = |value: i64| u64::try_from(value).map_err(|_| Error::Vault("a negative number".into()));
-        let binding =
-            Binding { lineage: stored.lineage, chain_id: number(stored.chain_id)?, signer: stored.signer, nonce: number(stored.nonce)?, hash: bytes.hash };
+        let binding = Binding {
+            lineage: stored.lineage,
+            chain_id: number(stored.chain_id)?,
+            signer: stored.signer,
+            nonce: number(stored.nonce)?,
+            hash: bytes.hash,
+        };
         let sealed = Sealed { key_id: bytes.key_id.clone(), iv: bytes.iv, ciphertext: bytes.ciphertext.clone() };
         let raw = self.vault.open(&binding, &sealed).map_err(|error| {
             metrics::JOURNAL_DECRYPT_FAILURES.add(1, &[]);

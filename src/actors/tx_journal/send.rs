@@ -87,7 +87,13 @@ impl Handle {
     ///
     /// # Errors
     /// See [`store::Error`].
-    pub async fn resend(&self, lane: LaneId, holder: WorkerId, lineages: &[LineageId], reason: &'static str) -> Result<Vec<SendOutcome>, Error> {
+    pub async fn resend(
+        &self,
+        lane: LaneId,
+        holder: WorkerId,
+        lineages: &[LineageId],
+        reason: &'static str,
+    ) -> Result<Vec<SendOutcome>, Error> {
         let stored = store::journal::stored(&self.work.db.reader(), lineages).await?;
         let (mut ids, mut raws, mut chain_id) = (Vec::new(), Vec::new(), 0);
         for one in stored.iter().filter(|one| is_open(one.state)) {

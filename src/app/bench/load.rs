@@ -47,7 +47,8 @@ impl Load {
 
     async fn post(&self, client: &reqwest::Client, jobs: Vec<serde_json::Value>) -> Result<f64, Error> {
         let began = Instant::now();
-        let sent = client.post(format!("{}/v1/jobs/batch", self.url)).bearer_auth(&self.key).json(&serde_json::json!({"jobs": jobs})).send().await;
+        let sent =
+            client.post(format!("{}/v1/jobs/batch", self.url)).bearer_auth(&self.key).json(&serde_json::json!({"jobs": jobs})).send().await;
         let answer = sent.map_err(|error| Error::GaveUp(format!("the service does not answer: {error}")))?;
         if !answer.status().is_success() {
             return Err(Error::GaveUp(format!("the service answered {}: {}", answer.status(), answer.text().await.unwrap_or_default())));
@@ -131,7 +132,11 @@ impl Counters {
     pub async fn read(admin: SocketAddr, world: &World) -> Result<Self, Error> {
         let text = async { reqwest::get(format!("http://{admin}/metrics")).await?.text().await }.await;
         let text = text.map_err(|error| Error::GaveUp(format!("no metrics: {error}")))?;
-        let statements = text.lines().filter(|line| line.starts_with("holdfast_db_statements_total")).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
+        let statements = text
+            .lines()
+            .filter(|line| line.starts_with("holdfast_db_statements_total"))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum();
         let pages = std::fs::read_to_string("/proc/self/statm").ok().and_then(|text| text.split(' ').nth(1)?.parse::<f64>().ok());
         let redis = crate::delivery::round_trips(&world.running.redis_url).await?;
         Ok(Self { statements, redis, rss_mib: pages.unwrap_or_default() * 4.0 / 1_024.0 })

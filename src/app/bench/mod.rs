@@ -56,7 +56,7 @@ struct Report {
 /// # Errors
 /// What kept it from running to its end.
 pub fn bench(options: BenchOptions) -> Result<i32, Error> {
-    super::run(start(options))
+    super::run(Box::pin(start(options)))
 }
 
 async fn start(options: BenchOptions) -> Result<i32, Error> {
@@ -64,16 +64,26 @@ async fn start(options: BenchOptions) -> Result<i32, Error> {
     let dev = DevOptions { data: Some(folder), lanes: Some(options.lanes), block_time: options.block_time, ..DevOptions::default() };
     let world = World::start(&dev, None).await?;
     let any = || "127.0.0.1:0".to_owned();
-    let more = [("HTTP_LISTEN", any()), ("ADMIN_LISTEN", any()), ("TX_CONFIRMATIONS", "1".into()), ("QUEUE_CONCURRENCY", "256".into()), ("LOG_LEVEL", "warn".into())];
+    let more = [
+        ("HTTP_LISTEN", any()),
+        ("ADMIN_LISTEN", any()),
+        ("TX_CONFIRMATIONS", "1".into()),
+        ("QUEUE_CONCURRENCY", "256".into()),
+        ("LOG_LEVEL", "warn".into()),
+    ];
     let config = world.config(&dev, &more)?;
     let (tell, told) = tokio::sync::oneshot::channel();
     let ready = move |http, admin| {
         let _ = tell.send((http, admin));
     };
-    let outcome = serve::serve_during(&config, ready, async {
-        let (http, admin) = told.await.map_err(|_| Error::GaveUp("the service did not become ready".into()))?;
-        measure(&world, &options, http, admin).await
-    })
+    let outcome = serve::serve_during(
+        &config,
+        ready,
+        Box::pin(async {
+            let (http, admin) = told.await.map_err(|_| Error::GaveUp("the service did not become ready".into()))?;
+            measure(&world, &options, http, admin).await
+        }),
+    )
     .await;
     let dir = world.dir.clone();
     world.running.stop().await?;
@@ -120,7 +130,9 @@ fn line(name: &str, p: Percentiles) -> String {
 
 #[expect(clippy::print_stdout, reason = "the result of the command")]
 fn say(options: &BenchOptions, report: &Report) {
-    let Report { node_per_second: node, postgres_per_second: postgres, accepted_per_second: accepted, confirmed_per_second: confirmed, .. } = report;
+    let Report {
+        node_per_second: node, postgres_per_second: postgres, accepted_per_second: accepted, confirmed_per_second: confirmed, ..
+    } = report;
     let (to_node, to_postgres) = (confirmed / node * 100.0, accepted / postgres * 100.0);
     if options.json {
         let three = |p: Percentiles| serde_json::json!({"p50_ms": p.0[0], "p95_ms": p.0[1], "p99_ms": p.0[2]});
@@ -136,7 +148,10 @@ fn say(options: &BenchOptions, report: &Report) {
         println!("{}", serde_json::json!({"schema": "holdfast.cli/bench/v1", "data": data, "warnings": []}));
         return;
     }
-    println!("closed loop, {} lane(s): {} jobs completed, {} sent exactly once", options.lanes, report.closed.completed, report.closed.sent_once);
+    println!(
+        "closed loop, {} lane(s): {} jobs completed, {} sent exactly once",
+        options.lanes, report.closed.completed, report.closed.sent_once
+    );
     println!("  accepted {accepted:.0}/s   confirmed {confirmed:.0}/s");
     println!("  {}", line("accept", report.accept));
     println!("  {}", line("accept to broadcast", report.closed.accept_to_broadcast));
@@ -146,7 +161,10 @@ fn say(options: &BenchOptions, report: &Report) {
     println!("  {}", line("accept to broadcast", report.open.accept_to_broadcast));
     println!("  {}", line("accept to mined", report.open.accept_to_mined));
     let total = report.statements_per_job + report.redis_calls_per_job;
-    println!("cost of a job at full load: {:.2} statements + {:.2} Redis calls = {total:.2};  RSS {:.0} MiB", report.statements_per_job, report.redis_calls_per_job, report.rss_mib);
+    println!(
+        "cost of a job at full load: {:.2} statements + {:.2} Redis calls = {total:.2};  RSS {:.0} MiB",
+        report.statements_per_job, report.redis_calls_per_job, report.rss_mib
+    );
     println!("raw node ceiling {node:.0} tx/s: confirmed is {to_node:.0} % of it");
     println!("raw Postgres ceiling {postgres:.0} jobs/s of rows: accepted is {to_postgres:.0} % of it");
 }

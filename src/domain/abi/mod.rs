@@ -327,7 +327,7 @@ mod tests {
         let next = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         match kind {
             ParamType::Address => json!(entity::values::Address([seed as u8; 20]).to_string()),
-            ParamType::Bool => json!(seed % 2 == 0),
+            ParamType::Bool => json!(seed.is_multiple_of(2)),
             ParamType::String => json!("é".repeat(small * 20)),
             ParamType::Bytes => json!(hex_from_bytes(&vec![seed as u8; small * 20])),
             ParamType::FixedBytes(n) => json!(hex_from_bytes(&vec![seed as u8; *n])),

@@ -54,7 +54,11 @@ impl FromRequest for State {
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let state = match request.app_data::<Data<Late>>() {
-            Some(late) => late.0.get().cloned().ok_or_else(|| Problem::new(Kind::Unavailable, "the service is starting: /readyz says what it waits for")),
+            Some(late) => late
+                .0
+                .get()
+                .cloned()
+                .ok_or_else(|| Problem::new(Kind::Unavailable, "the service is starting: /readyz says what it waits for")),
             None => Err(Problem::internal(&"the operators' API has no state")),
         };
         ready(state)

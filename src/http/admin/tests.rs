@@ -34,7 +34,9 @@ fn each_path_stands_once() {
 async fn every_route_is_there_and_says_that_the_service_is_starting() {
     let app = init_service(App::new().configure(|to| configure(to, Late::default()))).await;
     for (method, path, _) in ROUTES {
-        let request = TestRequest::with_uri(&path.replace("{id}", "x").replace("{signer}", "x")).method(method.clone()).set_json(json!({ "reason": "x" }));
+        let request = TestRequest::with_uri(&path.replace("{id}", "x").replace("{signer}", "x"))
+            .method(method.clone())
+            .set_json(json!({ "reason": "x" }));
         assert_eq!(call_service(&app, request.to_request()).await.status(), 503, "{method} {path}");
     }
     let wrong = call_service(&app, TestRequest::delete().uri("/overview").to_request()).await;

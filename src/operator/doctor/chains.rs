@@ -17,7 +17,8 @@ async fn one(chain: &Chain) -> Vec<Check> {
     let mut checks = vec![hosts(chain)];
     match Pool::connect(chain).await {
         Ok(pool) => {
-            checks.push(Check::ok(name("identity"), format!("a majority of the endpoints and the one for writes are on chain {}", chain.id)));
+            checks
+                .push(Check::ok(name("identity"), format!("a majority of the endpoints and the one for writes are on chain {}", chain.id)));
             checks.extend(pool.endpoints().iter().filter_map(|view| silent(chain.id, view)));
         }
         Err(error) => checks.push(Check::fail(name("identity"), error.to_string(), "look at RPC_URL, RPC_READ_URLS and CHAIN_ID")),
@@ -28,7 +29,11 @@ async fn one(chain: &Chain) -> Vec<Check> {
     });
     match open.count() {
         0 => {}
-        count => checks.push(Check::warn(name("tls"), format!("{count} endpoints are reached without encryption"), "use https:// in RPC_URL and RPC_READ_URLS")),
+        count => checks.push(Check::warn(
+            name("tls"),
+            format!("{count} endpoints are reached without encryption"),
+            "use https:// in RPC_URL and RPC_READ_URLS",
+        )),
     }
     checks
 }
@@ -40,7 +45,11 @@ fn hosts(chain: &Chain) -> Check {
     } else if chain.single_endpoint {
         Check::ok(name, "one endpoint is the whole quorum: development only")
     } else {
-        Check::warn(name, format!("{found} independent hosts vote, {HOSTS_MIN} are needed to sign"), "set RPC_READ_URLS to endpoints on three hosts")
+        Check::warn(
+            name,
+            format!("{found} independent hosts vote, {HOSTS_MIN} are needed to sign"),
+            "set RPC_READ_URLS to endpoints on three hosts",
+        )
     }
 }
 

@@ -40,7 +40,9 @@ async fn ask(desk: &Desk, config: &Config, settings: &Database, clock: &dyn Cloc
     checks.push(of_clock(before, login.now, clock.now()));
     let schema = schema::check(desk).await;
     checks.push(match &schema {
-        Ok(schema) if schema.differences.is_empty() => Check::ok("postgres.schema", format!("version {}, all checksums equal", schema.expected)),
+        Ok(schema) if schema.differences.is_empty() => {
+            Check::ok("postgres.schema", format!("version {}, all checksums equal", schema.expected))
+        }
         Ok(schema) => Check::fail("postgres.schema", schema.differences.join("; "), "holdfast db migrate"),
         Err(error) => Check::fail("postgres.schema", error.to_string(), "holdfast db migrate"),
     });
@@ -101,7 +103,10 @@ fn of_clock(before: DateTime<Utc>, server: DateTime<Utc>, after: DateTime<Utc>) 
 /// `live` holds the pool size of each live worker.
 fn of_pools(live: Vec<i64>, ours: u32, connections: i32) -> Check {
     let sum: i64 = live.iter().sum();
-    let detail = format!("{} live workers may open {sum} connections, one more like this {ours}; the server gives {connections} to ordinary logins", live.len());
+    let detail = format!(
+        "{} live workers may open {sum} connections, one more like this {ours}; the server gives {connections} to ordinary logins",
+        live.len()
+    );
     let next = "lower DB_POOL_MAX, run fewer processes, or raise max_connections";
     if sum > i64::from(connections) {
         Check::fail("postgres.connections", detail, next)

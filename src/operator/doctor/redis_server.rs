@@ -28,7 +28,11 @@ fn of_facts(facts: &Facts, settings: &Queue) -> Vec<Check> {
     }
     // Losing it costs latency and no job, so this is advice only.
     if facts.append_only == Some(false) && facts.snapshots == Some(false) {
-        checks.push(Check::warn("redis.persistence", "neither append-only file nor snapshots: a restart republishes every delivery", "set appendonly yes"));
+        checks.push(Check::warn(
+            "redis.persistence",
+            "neither append-only file nor snapshots: a restart republishes every delivery",
+            "set appendonly yes",
+        ));
     }
     let url = settings.url.expose_secret();
     if !url.to_ascii_lowercase().starts_with("rediss://") && !is_local(url) {
@@ -47,9 +51,21 @@ mod tests {
         let good = Facts { version: (7, 2, 4), eviction_policy: Some("noeviction".into()), append_only: Some(true), ..Facts::default() };
         let here = Queue::at("redis://127.0.0.1:6379");
         assert!(of_facts(&good, &here).iter().all(|check| check.status == Status::Ok));
-        let bad = Facts { version: (6, 2, 0), eviction_policy: Some("allkeys-lru".into()), append_only: Some(false), snapshots: Some(false), ..Facts::default() };
-        let told: Vec<_> = of_facts(&bad, &Queue::at("redis://cache.example.org")).into_iter().map(|check| (check.name, check.status)).collect();
-        let expected = [("redis.version", Status::Fail), ("redis.eviction", Status::Fail), ("redis.persistence", Status::Warn), ("redis.tls", Status::Warn)];
+        let bad = Facts {
+            version: (6, 2, 0),
+            eviction_policy: Some("allkeys-lru".into()),
+            append_only: Some(false),
+            snapshots: Some(false),
+            ..Facts::default()
+        };
+        let told: Vec<_> =
+            of_facts(&bad, &Queue::at("redis://cache.example.org")).into_iter().map(|check| (check.name, check.status)).collect();
+        let expected = [
+            ("redis.version", Status::Fail),
+            ("redis.eviction", Status::Fail),
+            ("redis.persistence", Status::Warn),
+            ("redis.tls", Status::Warn),
+        ];
         assert_eq!(told, expected.map(|(name, status)| (name.to_owned(), status)));
     }
 }

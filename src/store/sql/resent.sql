@@ -1,5 +1,5 @@
--- Notes that the settling of a lane gave journaled bytes to the chain again. A job whose worker died in between becomes submitted.
--- Locks: jobs, then lineages, in the order of job_id. Served by: lineages_pkey, jobs_pkey.
+-- Notes that the settling of a lane gave journaled bytes to the chain again. The job stays what it is: its next execution or its
+-- receipt moves it. Only the holder of the lease writes. Locks: lineages by primary key. Served by: lineages_pkey, lanes_pkey.
 WITH input AS (
     SELECT * FROM unnest($1::uuid[], $2::text[]) AS t (lineage_id, answer)
 ), lease AS (

@@ -2,8 +2,8 @@
 
 use super::id_of;
 use crate::domain::submission::parse::FieldError;
-use crate::http::admin::{State, operator_of};
 use crate::http::Json;
+use crate::http::admin::{State, operator_of};
 use crate::http::problem::{Kind, Problem};
 use crate::operator::cancel::{self, Cancelled};
 use actix_web::web::Path;

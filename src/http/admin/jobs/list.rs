@@ -19,6 +19,7 @@ struct Query {
 
 pub async fn list(state: State, request: HttpRequest) -> Result<HttpResponse, Problem> {
     let asked: Query = query(&request)?;
-    let filter = Filter { project: asked.project.as_deref(), state: asked.state, cursor: asked.cursor, limit: limit(asked.limit, PAGE_MAX)? };
+    let filter =
+        Filter { project: asked.project.as_deref(), state: asked.state, cursor: asked.cursor, limit: limit(asked.limit, PAGE_MAX)? };
     Ok(HttpResponse::Ok().json(jobs::list(&state.desk, &filter).await?))
 }
