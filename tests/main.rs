@@ -6,15 +6,20 @@
 
 mod architecture;
 mod lifecycle;
+mod observability;
+mod properties;
 mod recovery;
 mod requirements_doc;
 mod support;
 
 mod it {
+    mod embedded;
+    mod invariants;
     mod local_parts;
     mod nonces;
     mod outages;
     mod path;
+    mod secrecy;
     mod store;
 }
 

@@ -48,13 +48,10 @@ fn dashboard() -> Value {
 
 /// The panels, also those in closed rows.
 fn panels(dashboard: &Value) -> Vec<&Value> {
-    let list = |of: &'_ Value| of["panels"].as_array().map(|list| list.iter().collect::<Vec<_>>()).unwrap_or_default();
-    let (mut all, mut rows) = (Vec::new(), Vec::new());
-    for panel in dashboard["panels"].as_array().unwrap() {
-        if panel["type"] == "row" { rows.push(panel) } else { all.push(panel) }
-    }
-    all.extend(rows.into_iter().flat_map(list));
-    all
+    let is_row = |panel: &Value| panel["type"] == "row";
+    let top = dashboard["panels"].as_array().unwrap();
+    let rows = top.iter().filter(|panel| is_row(panel)).filter_map(|row| row["panels"].as_array()).flatten();
+    top.iter().filter(|panel| !is_row(panel)).chain(rows).collect()
 }
 
 /// The names under which a metric is scraped.

@@ -130,9 +130,7 @@ async fn play(world: &World, options: &DemoOptions, db: &Db, http: SocketAddr, r
     relayers[0].kill().await?;
     super::progress("relayer-1 killed with SIGKILL in the middle");
     wait(PATIENCE, "every job to end", async || {
-        let figures = store::facts::figures(&db.reader()).await?;
-        let open: i64 = figures.jobs.iter().filter(|(state, _)| !state.is_final()).map(|(_, count)| count).sum();
-        Ok(open == 0)
+        Ok(!store::facts::is_anything_open(&db.reader()).await?)
     })
     .await?;
     let took = began.elapsed();

@@ -77,8 +77,9 @@ fn seconds(value: Option<f64>) -> Option<Duration> {
 pub async fn figures(db: &Reader) -> Result<Figures, Error> {
     let states = "SELECT state, count(*) AS n FROM holdfast.jobs WHERE state IN ('pending_batch', 'batched', 'queued', 'processing', 'retry', 'submitted') GROUP BY state
                   UNION ALL SELECT state, count(*) FROM holdfast.jobs WHERE state IN ('dead', 'quarantined') GROUP BY state";
-    let ages = "SELECT extract(epoch FROM now() - (SELECT min(deliver_at) FROM holdfast.outbox WHERE next_at IS NOT NULL AND published_at IS NOT NULL AND deliver_at <= now()
-                       AND job_id IN (SELECT id FROM holdfast.jobs WHERE state IN ('queued', 'retry') LIMIT 100000)))::double precision AS ready,
+    // One row each from the head of an index, however much is open.
+    let ages = "SELECT extract(epoch FROM now() - (SELECT greatest(created_at, run_at) FROM holdfast.jobs
+                       WHERE state = 'queued' AND run_at <= now() ORDER BY created_at LIMIT 1))::double precision AS ready,
                 extract(epoch FROM now() - (SELECT min(processing_since) FROM holdfast.jobs WHERE state = 'processing'))::double precision AS processing,
                 (SELECT count(*) FROM holdfast.outbox WHERE next_at IS NOT NULL AND published_at IS NULL) AS pending,
                 extract(epoch FROM now() - (SELECT min(deliver_at) FROM holdfast.outbox WHERE next_at IS NOT NULL AND published_at IS NULL AND next_at <= now()))::double precision AS outbox,
@@ -99,6 +100,16 @@ pub async fn figures(db: &Reader) -> Result<Figures, Error> {
             .map(|row| Ok((row.try_get("", "chain_id")?, row.try_get("", "state")?, row.try_get("", "n")?)))
             .collect::<Result<_, Error>>()?,
     })
+}
+
+/// Whether any job has not ended.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn is_anything_open(db: &Reader) -> Result<bool, Error> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM holdfast.jobs WHERE state IN ('pending_batch', 'batched', 'queued', 'processing', 'retry', 'submitted')) AS open";
+    let rows = db.rows("anything_open", sql, vec![]).await?;
+    Ok(rows.first().ok_or_else(|| Error::Answer("no row".into()))?.try_get("", "open")?)
 }
 
 /// Journal keys that open lineages need.

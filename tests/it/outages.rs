@@ -238,8 +238,10 @@ async fn exe_03_q_04_a_worker_that_wakes_up_too_late_changes_nothing() {
     let before: String = world.scalar(job).await;
     stale.thaw();
     eventually("the stale worker has noticed", SOON, async || {
+        // Whichever comes first: its write is refused, or it sees that its lock is another's and drops the work.
         let fenced = world.metric(&stale, "holdfast_execution_fenced_total", &[]).await;
-        fenced + world.metric(&stale, "holdfast_job_attempts_total", &["fenced"]).await >= 1.0
+        let attempts = world.metric(&stale, "holdfast_job_attempts_total", &["fenced"]).await;
+        fenced + attempts + world.metric(&stale, "holdfast_queue_locks_lost_total", &[]).await >= 1.0
     })
     .await;
     assert_eq!(world.scalar::<String>(job).await, before);
@@ -345,16 +347,54 @@ async fn r_a_chain_that_is_away_delays_everything_and_loses_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn q_06_a_redis_that_may_evict_is_not_ready_to_serve() {
+async fn drn_14_a_drain_that_its_deadline_cuts_says_so_and_gives_the_job_back() {
+    let world = World::with(Setup::default().with("RPC_TIMEOUT_MILLISECONDS", 30_000)).await;
+    let engine = world.engine().await;
+    let (relayer, id) = held(&world, &engine, &[("SHUTDOWN_DEADLINE_SECONDS", "1")]).await;
+    world.providers.iter().for_each(|provider| provider.heal());
+    for provider in &world.providers {
+        drop(provider.hang("eth_estimateGas", Duration::from_secs(20)));
+    }
+    relayer.signal(nix::sys::signal::Signal::SIGTERM);
+    assert_eq!(relayer.exit(SOON).await, 5, "{}", relayer.tail());
+    world.providers.iter().for_each(|provider| provider.heal());
+    world.serve("relayer", &[]).await;
+    world.until_state(&id, "completed").await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q_06_a_redis_that_may_evict_is_warned_about_and_refused_where_infrastructure_is_required() {
     let redis = OwnRedis::start_with(&["--maxmemory-policy", "allkeys-lru"]).await;
     let world = World::with(Setup { redis: Redis::Own(redis), ..Setup::default() }).await;
-    let all = world.launch("all", &[]);
+    let lenient = world.serve("all", &[]).await;
+    lenient.logged("redis_may_evict", SOON).await;
+    assert_eq!(world.metric(&lenient, "holdfast_redis_eviction_policy_ok", &[]).await, 0.0);
+    let strict = world.launch("all", &[("INFRASTRUCTURE_REQUIRED", "true")]);
     eventually("readiness names the policy", SOON, async || {
-        let answer = world.client.get(format!("{}/readyz", all.admin)).send().await;
+        let answer = world.client.get(format!("{}/readyz", strict.admin)).send().await;
         let Ok(answer) = answer else { return false };
-        !answer.status().is_success() && answer.text().await.is_ok_and(|text| text.contains("redis_eviction"))
+        !answer.status().is_success() && answer.text().await.is_ok_and(|text| text.contains("maxmemory-policy is not noeviction"))
     })
     .await;
-    assert!(!world.is_ready(&all).await);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn q_06_a_redis_without_memory_delays_deliveries_and_loses_none() {
+    let world = World::with(own_redis().await).await;
+    let all = world.serve("all", &[]).await;
+    let before = world.accept(&all, &world.record()).await;
+    world.until_state(&before, "completed").await;
+    let mut redis = world.redis().await;
+    let mut limit = async |bytes: &str| {
+        let () = ::redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(bytes).query_async(&mut redis).await.expect("a limit");
+    };
+    limit("1").await;
+    let accepted = world.accept_records(&all, 30).await;
+    until_count(&world, "outbox WHERE next_at IS NOT NULL AND published_at IS NULL AND failures > 0", SOON, |count| count > 0).await;
+    limit("0").await;
+    world.until_completed(SOON).await;
+    assert_eq!(accepted.len(), 30);
     world.finish().await;
 }

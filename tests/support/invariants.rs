@@ -8,6 +8,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Runs every check and panics with all that is broken.
 pub async fn check(world: &World) {
+    let faults = broken(world).await;
+    if !faults.is_empty() {
+        let told = world.told().await;
+        panic!("{} broken invariants:\n{}\n{told}", faults.len(), faults.join("\n"));
+    }
+}
+
+/// What is broken, each with the name of its check.
+pub async fn broken(world: &World) -> Vec<String> {
     let mut faults = Vec::new();
     for (name, found) in [
         ("each effect happens exactly once", effects(world).await),
@@ -23,10 +32,7 @@ pub async fn check(world: &World) {
     ] {
         faults.extend(found.into_iter().map(|fault| format!("{name}: {fault}")));
     }
-    if !faults.is_empty() {
-        let told = world.told().await;
-        panic!("{} broken invariants:\n{}\n{told}", faults.len(), faults.join("\n"));
-    }
+    faults
 }
 
 /// Every completed job that records is on the chain once, and no other job is.

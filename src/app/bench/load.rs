@@ -108,13 +108,11 @@ impl Load {
 async fn all_ended(db: &Db) -> Result<(), Error> {
     let began = Instant::now();
     loop {
-        let figures = store::facts::figures(&db.reader()).await?;
-        let open: i64 = figures.jobs.iter().filter(|(state, _)| !state.is_final()).map(|(_, count)| count).sum();
-        if open == 0 {
+        if !store::facts::is_anything_open(&db.reader()).await? {
             return Ok(());
         }
         if began.elapsed() > PATIENCE {
-            return Err(Error::GaveUp(format!("{open} jobs have not ended after {} s", PATIENCE.as_secs())));
+            return Err(Error::GaveUp(format!("jobs have not ended after {} s", PATIENCE.as_secs())));
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
