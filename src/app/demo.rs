@@ -129,10 +129,7 @@ async fn play(world: &World, options: &DemoOptions, db: &Db, http: SocketAddr, r
     submit(world, http, second).await?;
     relayers[0].kill().await?;
     super::progress("relayer-1 killed with SIGKILL in the middle");
-    wait(PATIENCE, "every job to end", async || {
-        Ok(!store::facts::is_anything_open(&db.reader()).await?)
-    })
-    .await?;
+    wait(PATIENCE, "every job to end", async || Ok(!store::facts::is_anything_open(&db.reader()).await?)).await?;
     let took = began.elapsed();
     let lanes = store::lanes::all(&db.reader()).await?;
     let verdict = judge(&node, world.recorder, &ids, &lanes).await?;

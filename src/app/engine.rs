@@ -14,6 +14,7 @@ use crate::http::Offers;
 use crate::jobs;
 use crate::signer::{Keyring, Vault};
 use crate::store::{self, Db};
+use crate::telemetry::metrics;
 use entity::ids::WorkerId;
 use entity::states::WorkerState;
 use std::sync::Arc;
@@ -90,6 +91,18 @@ async fn chains(root: &Root, settings: &[config::Chain], board: &super::Board) -
     Some(found)
 }
 
+/// Counters of what is configured begin at 0: one that is born at 1 shows no increase, and the alert on it stays silent.
+fn precreate(chains: &[(config::Chain, Arc<dyn Chain>)], signers: &config::SignerKeys) {
+    for (settings, chain) in chains {
+        let id = settings.id.to_string();
+        let endpoints: Vec<String> = chain.endpoints().into_iter().map(|endpoint| endpoint.name).collect();
+        let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
+        metrics::precreate(&[("chain", &[&id]), ("endpoint", &endpoints)]);
+    }
+    let pools: Vec<&str> = signers.pools.iter().map(|pool| pool.pool.as_str()).collect();
+    metrics::precreate(&[("pool", &pools)]);
+}
+
 /// Makes the lanes of new signers, at the nonce that a majority shows; lanes that exist keep their fence.
 async fn register_lanes(root: &Root, db: &Db, keys: &Keyring, chains: &rpc_quorum::Handle) -> Option<()> {
     let known = until(root, "lanes", async || store::lanes::all(&db.reader()).await).await?;
@@ -127,6 +140,7 @@ impl Engine {
         let delivery = Arc::new(Delivery::connect(queue, &config.service.instance_id)?);
         let Some(db) = database(&root, database_settings, board).await else { return Ok(None) };
         let Some(found) = chains(&root, &config.chains, board).await else { return Ok(None) };
+        precreate(&found, &config.signers);
         let (chains, mut probes) = rpc_quorum::start(&stage, &db, found);
         let publisher = Wake::default();
         let intake = intake::start(&stage, db.clone(), queue.max_attempts, publisher.clone());

@@ -123,10 +123,9 @@ impl Work {
             tracing::debug!(%error, "the pools are not read this time");
         }
         self.redis().await;
-        for desk in self.chains.desks() {
-            let known = desk.view().is_some();
-            self.board.set("chains", if known { Ok(()) } else { Err(format!("no majority shows a head of chain {}", desk.settings.id)) });
-        }
+        let blind: Vec<String> = self.chains.desks().filter(|desk| desk.view().is_none()).map(|desk| desk.label()).collect();
+        self.board
+            .set("chains", if blind.is_empty() { Ok(()) } else { Err(format!("no majority shows a head of chain {}", blind.join(", "))) });
         let (total, idle) = reader.connections();
         metrics::DB_POOL_ACTIVE.set(f64::from(total) - idle as f64, &[]);
         metrics::DB_POOL_IDLE.set(idle as f64, &[]);
@@ -168,7 +167,10 @@ impl Work {
 
     async fn figures(&self, reader: &Reader) -> Result<(), store::Error> {
         let figures = store::facts::figures(reader).await?;
-        for state in JobState::all() {
+        // Of the ended ones only those that somebody must look at are counted; the others grow without end and are in counters.
+        for state in
+            JobState::all().into_iter().filter(|state| !state.is_final() || matches!(state, JobState::Dead | JobState::Quarantined))
+        {
             let count = figures.jobs.iter().find(|(found, _)| *found == state).map_or(0, |(_, count)| *count);
             metrics::JOBS.set(count as f64, &[state.as_str()]);
         }

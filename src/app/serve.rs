@@ -46,6 +46,7 @@ pub(super) async fn serve_until(
     }
     let metrics_handle = metrics::install().map_err(|error| Error::Runtime(error.to_string()))?;
     tokio::spawn(metrics::upkeep(metrics_handle.clone()));
+    metrics::BUILD_INFO.set(1.0, &[env!("CARGO_PKG_VERSION"), config.service.role.as_str()]);
     let root = Root::new(stop);
     stop_on_signals(&root)?;
     let board = Board::expecting(&["postgres", "schema", "redis", "chains", "actors"]);

@@ -200,7 +200,13 @@ impl Endpoint {
             self.health.set_identity(Instant::now(), Identity::Wrong);
             if before != Identity::Wrong {
                 metrics::RPC_WRONG_CHAIN.add(1, &[&self.chain, &self.name]);
-                tracing::error!(endpoint = self.name, configured = self.chain_id, found, "endpoint is on another chain and is not used");
+                tracing::error!(
+                    event = "rpc_chain_id_mismatch",
+                    endpoint = self.name,
+                    configured = self.chain_id,
+                    found,
+                    "endpoint is on another chain and is not used"
+                );
             }
         }
         Ok(found)
@@ -283,7 +289,13 @@ impl Endpoint {
         let outcome = outcome.unwrap_or(Outcome::Answered);
         if self.health.record(Instant::now(), outcome, took, calls) {
             let circuit = self.health.snapshot(Instant::now()).circuit;
-            tracing::warn!(endpoint = self.name, circuit = circuit.as_str(), reason = word, "circuit changed");
+            tracing::warn!(
+                event = "rpc_circuit_changed",
+                endpoint = self.name,
+                circuit = circuit.as_str(),
+                reason = word,
+                "circuit changed"
+            );
         }
     }
 

@@ -142,6 +142,6 @@ impl Locks {
 
 fn lose(held: &Held, why: &'static str) {
     QUEUE_LOCKS_LOST.add(1, &[why]);
-    tracing::warn!(delivery = %held.id, why, "delivery lock lost");
+    tracing::warn!(event = "lock_lost", delivery = %held.id, why, "delivery lock lost");
     held.lost.cancel();
 }

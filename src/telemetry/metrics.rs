@@ -40,7 +40,7 @@ catalogue! {
     counter IDEMPOTENCY = "holdfast_idempotency_total" { result: ["new", "replayed", "mismatch", "in_progress"] } "What an idempotency key was found to be.";
 
     counter JOBS_ACCEPTED = "holdfast_jobs_accepted_total" { kind: KINDS } "Jobs accepted and committed.";
-    gauge JOBS = "holdfast_jobs" { state: JOB_STATES } "Jobs in a state.";
+    gauge JOBS = "holdfast_jobs" { state: JOB_STATES } "Jobs that are open, dead or quarantined, by state.";
     gauge JOBS_OLDEST_READY_AGE = "holdfast_jobs_oldest_ready_age_seconds" {} "Age of the oldest job that is due and not taken.";
     gauge JOBS_OLDEST_PROCESSING_AGE = "holdfast_jobs_oldest_processing_age_seconds" {} "Age of the oldest execution that is under way.";
     counter JOB_ATTEMPTS = "holdfast_job_attempts_total" { kind: KINDS, outcome: OUTCOMES } "Executions that ended.";

@@ -53,7 +53,21 @@ async fn dev_says_how_it_is_reached_takes_a_job_to_its_end_and_stops_all_it_star
     let _ = rustls::crypto::ring::default_provider().install_default();
     let dir = folder("dev");
     let data = dir.display().to_string();
-    let dev = run(&["dev", "-o", "json", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", &data, "--block-time", "0.2", "--lanes", "1"]);
+    let dev = run(&[
+        "dev",
+        "-o",
+        "json",
+        "--http",
+        "127.0.0.1:0",
+        "--admin",
+        "127.0.0.1:0",
+        "--data",
+        &data,
+        "--block-time",
+        "0.2",
+        "--lanes",
+        "1",
+    ]);
     let ready: Value = found("the ready line", START, async || {
         assert!(dev.is_alive(), "{}", dev.tail());
         dev.log.lines().iter().filter_map(|line| serde_json::from_str::<Value>(line).ok()).find(|line| line["event"] == "ready")
@@ -70,7 +84,14 @@ async fn dev_says_how_it_is_reached_takes_a_job_to_its_end_and_stops_all_it_star
         "kind": "contract_call", "chain_id": ready["chain_id"], "pool": ready["pool"], "to": ready["recorder"],
         "function": "record(bytes32)", "args": [format!("0x{:064x}", 7)],
     });
-    let submitted = client.post(format!("{http}/v1/jobs")).bearer_auth(text("api_key")).header("idempotency-key", "one").json(&body).send().await.expect("an answer");
+    let submitted = client
+        .post(format!("{http}/v1/jobs"))
+        .bearer_auth(text("api_key"))
+        .header("idempotency-key", "one")
+        .json(&body)
+        .send()
+        .await
+        .expect("an answer");
     assert_eq!(submitted.status(), 202, "{}", dev.tail());
     let id = serde_json::from_str::<Value>(&submitted.text().await.unwrap()).unwrap()["id"].as_str().unwrap().to_owned();
     eventually("the job is completed", START, async || {

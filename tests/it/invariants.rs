@@ -8,7 +8,10 @@ use sqlx::AssertSqlSafe;
 /// Damage that Postgres undoes afterwards, and the name of the check that must notice it.
 const DAMAGES: [(&str, &str); 9] = [
     ("UPDATE holdfast.jobs SET data = overlay(data PLACING '\\xff' FROM 36)", "each effect happens exactly once"),
-    ("UPDATE holdfast.jobs SET state = 'dead' WHERE id = (SELECT min(id::text)::uuid FROM holdfast.jobs)", "each effect happens exactly once"),
+    (
+        "UPDATE holdfast.jobs SET state = 'dead' WHERE id = (SELECT min(id::text)::uuid FROM holdfast.jobs)",
+        "each effect happens exactly once",
+    ),
     ("UPDATE holdfast.lineages SET nonce = 7 WHERE nonce = 1", "nonces are dense"),
     ("UPDATE holdfast.lanes SET next_nonce = next_nonce + 1", "nonces are dense"),
     ("DELETE FROM holdfast.tx_attempts", "nothing is sent that is not journaled"),
@@ -27,7 +30,10 @@ async fn each_invariant_notices_its_own_kind_of_damage() {
     all.kill9();
     assert_eq!(broken(&world).await, Vec::<String>::new());
     for table in ["jobs", "lineages", "lanes", "tx_attempts", "outbox"] {
-        sqlx::query(AssertSqlSafe(format!("CREATE TABLE kept_{table} AS TABLE holdfast.{table}"))).execute(&world.pool).await.expect("a copy");
+        sqlx::query(AssertSqlSafe(format!("CREATE TABLE kept_{table} AS TABLE holdfast.{table}")))
+            .execute(&world.pool)
+            .await
+            .expect("a copy");
     }
     for (damage, check) in DAMAGES {
         sqlx::query(damage).execute(&world.pool).await.unwrap_or_else(|error| panic!("{damage}: {error}"));
@@ -52,6 +58,9 @@ async fn restore(world: &World) {
             sqlx::query(AssertSqlSafe(sql.clone())).execute(&mut *tx).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
         }
     }
-    sqlx::query("UPDATE holdfast.lanes l SET next_nonce = k.next_nonce FROM kept_lanes k WHERE k.id = l.id").execute(&mut *tx).await.expect("fences");
+    sqlx::query("UPDATE holdfast.lanes l SET next_nonce = k.next_nonce FROM kept_lanes k WHERE k.id = l.id")
+        .execute(&mut *tx)
+        .await
+        .expect("fences");
     tx.commit().await.expect("restored");
 }

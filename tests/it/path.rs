@@ -223,6 +223,59 @@ async fn enq_02_fifty_requests_with_one_key_at_once_make_one_job() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_01_one_key_sent_to_two_engines_at_once_is_one_job_and_a_dead_engine_leaves_no_key_in_progress() {
+    let world = World::start().await;
+    world.serve("relayer", &[]).await;
+    let engines = [world.serve("engine", &[]).await, world.serve("engine", &[("HOLDFAST_FAIL_POINT", "intake.committed:6")]).await];
+    for round in 0..5 {
+        let body = world.record();
+        let key = format!("round-{round}");
+        let posts = (0..50).map(|n| world.try_post(&engines[n % 2], "/v1/jobs", &key, &body));
+        let replies: Vec<_> = futures::future::join_all(posts).await.into_iter().flatten().collect();
+        let told = replies.iter().filter(|reply| matches!(reply.status, 200 | 202));
+        let ids: std::collections::HashSet<String> = told.map(|reply| reply.id()).collect();
+        assert_eq!(ids.len(), 1, "round {round}: {replies:?}");
+        assert!(replies.iter().all(|reply| matches!(reply.status, 200 | 202 | 409)), "round {round}: {replies:?}");
+        let again = world.submit(&engines[0], &key, &body).await;
+        assert_eq!((again.status, ids.contains(&again.id())), (200, true), "{again:?}");
+    }
+    world.until_completed(SOON).await;
+    assert_eq!(world.count("jobs").await, 5);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_that_is_older_than_its_relayers_learns_their_pools() {
+    let world = World::start().await;
+    let engine = world.serve("engine", &[]).await;
+    let body = world.record();
+    let refused = world.submit(&engine, "early", &body).await;
+    assert_eq!((refused.status, pointers(&refused.body)), (400, vec!["/pool"]), "{refused:?}");
+    world.serve("relayer", &[]).await;
+    eventually("the pool is known", SOON, async || world.submit(&engine, "early", &body).await.status == 202).await;
+    world.until_completed(SOON).await;
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_intake_that_panics_after_its_commit_loses_nothing_and_repeats_nothing() {
+    let world = World::start().await;
+    world.panics_expected.store(true, std::sync::atomic::Ordering::Relaxed);
+    let broken = world.serve("all", &[("HOLDFAST_FAIL_POINT", "intake.committed:panic")]).await;
+    let body = world.record();
+    let lost = world.submit(&broken, "k", &body).await;
+    assert_eq!(lost.status, 503, "the outcome is unknown to the caller: {lost:?}");
+    assert_eq!(world.count("jobs").await, 1, "the commit was not undone");
+    broken.kill9();
+    let sound = world.serve("all", &[]).await;
+    let again = world.submit(&sound, "k", &body).await;
+    assert_eq!(again.status, 200, "{again:?}");
+    world.until_completed(SOON).await;
+    assert_eq!(world.count("jobs").await, 1);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_is_answered_item_by_item_in_its_order() {
     let world = World::start().await;
     let all = world.serve("all", &[]).await;

@@ -1,5 +1,5 @@
 -- Writes the execution tokens of a batch of deliveries before any side effect, and gives back what the workers need.
--- Locks: jobs by primary key, in the order of id. Served by: jobs_pkey, outbox_pkey, lineages_one_live_per_job.
+-- Locks: jobs by primary key, in the order of id. Served by: jobs_pkey, outbox_pkey, job_attempts_pkey, lineages_one_live_per_job.
 WITH input AS (
     SELECT * FROM unnest($1::uuid[], $2::integer[], $3::uuid[]) AS t (job_id, generation, token)
 ), held AS (
@@ -15,6 +15,10 @@ WITH input AS (
     RETURNING j.id, j.version, j.kind, j.chain_id, j.pool, j.to_address, j.value, j.data, j.gas_limit, j.attempts, j.attempts_budget, j.created_at, h.token, h.generation
 ), attempt AS (
     INSERT INTO holdfast.job_attempts (job_id, number, token, worker_id, generation) SELECT id, attempts, token, $6, generation FROM claimed
+), replaced AS (
+    -- The attempt of a worker that was lost: nobody else ends it.
+    UPDATE holdfast.job_attempts a SET finished_at = now(), outcome = 'fenced'
+    FROM claimed c WHERE a.job_id = c.id AND a.number = c.attempts - 1 AND a.finished_at IS NULL
 ), event AS (
     INSERT INTO holdfast.stream_events (domain, key, version, type) SELECT 'job', id, version, $5 FROM claimed
 )
