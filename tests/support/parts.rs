@@ -1,7 +1,7 @@
 //! The Postgres and Redis that all tests of a process share, started once; a Redis of a test's own; databases cloned from a
 //! template that was migrated once.
 
-use super::process::{Process, free_port};
+use super::process::{Process, free_port, remove_at_the_end};
 use super::wait::eventually;
 use holdfast::local::{Options, Part, Parts, RUNTIME_LOGIN, Running};
 use nix::sys::signal::{Signal, kill};
@@ -16,7 +16,6 @@ use std::time::Duration;
 
 /// The program under test.
 pub const HOLDFAST: &str = env!("CARGO_BIN_EXE_holdfast");
-/// Where `make tools` puts programs.
 const TEMPLATE: &str = "holdfast_template";
 
 static SERIAL: AtomicU32 = AtomicU32::new(0);
@@ -64,6 +63,7 @@ async fn owner_says(url: &SecretString, sql: String) {
 impl Servers {
     async fn start(dir: PathBuf) -> Self {
         let _ = std::fs::remove_dir_all(&dir);
+        remove_at_the_end(&dir);
         let mut options = Options::new(&dir, programs(&dir, false));
         options.fsync = false;
         options.guard_program = Some(HOLDFAST.into());

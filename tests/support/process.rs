@@ -13,23 +13,36 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
-/// A shell that kills what is still written down when its input ends, and that is when this process ends in any way.
+/// A shell that kills what is still written down, and removes the folders of servers once they have stopped, when its input ends:
+/// and that is when this process ends in any way.
 const LEASH: &str = r#"live=" "
-while read -r act pid; do
+while read -r act what; do
   case $act in
-    +) live="$live$pid " ;;
-    -) live="${live%% $pid *} ${live#* $pid }" ;;
+    +) live="$live$what " ;;
+    -) live="${live%% $what *} ${live#* $what }" ;;
+    d) set -- "$@" "$what" ;;
   esac
 done
-for pid in $live; do kill -9 "$pid" 2>/dev/null; done"#;
+for pid in $live; do kill -9 "$pid"; done
+for dir; do
+  left=150
+  while [ -e "$dir/postgres/postmaster.pid" ] && [ $left -gt 0 ]; do sleep 0.2; left=$((left - 1)); done
+  rm -rf "$dir"
+done"#;
 
 static LEASHED: LazyLock<Mutex<ChildStdin>> = LazyLock::new(|| {
-    let mut shell = Command::new("/bin/sh").args(["-c", LEASH]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut shell =
+        Command::new("/bin/sh").args(["-c", LEASH]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     Mutex::new(shell.stdin.take().unwrap())
 });
 
 /// Below the ports that the system takes for outgoing connections and apart from those of the embedded parts.
 static NEXT_PORT: LazyLock<AtomicU16> = LazyLock::new(|| AtomicU16::new(u16::try_from(std::process::id() % 70).unwrap() * 100 + 10_000));
+
+/// Removes a folder of servers when this process ends.
+pub fn remove_at_the_end(dir: &std::path::Path) {
+    writeln!(LEASHED.lock().unwrap(), "d {}", dir.display()).unwrap();
+}
 
 /// A port that nothing listens on.
 pub fn free_port() -> u16 {
