@@ -151,13 +151,12 @@ impl Hands {
             metrics::JOB_QUEUE_WAIT_SECONDS.record(execution.age.as_secs_f64(), &[kind]);
         }
         let work = AssertUnwindSafe((self.run)(execution.clone())).catch_unwind();
-        let ended = tokio::select! {
-            biased;
-            () = delivered.lost.cancelled() => Ended::Fenced,
-            ended = work => ended.unwrap_or_else(|panic| Ended::Failed {
-                error: "panic", title: "The processor panicked", detail: panic_text(&*panic),
-            }),
-        };
+        // When the lock is lost the delivery drops this future: what was written stays, and nothing more is.
+        let ended = work.await.unwrap_or_else(|panic| Ended::Failed {
+            error: "panic",
+            title: "The processor panicked",
+            detail: panic_text(&*panic),
+        });
         metrics::JOB_ATTEMPT_SECONDS.record(began.elapsed().as_secs_f64(), &[kind]);
         self.finish(&execution, ended).await
     }

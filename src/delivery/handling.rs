@@ -2,7 +2,7 @@
 //! under a lock that is another's. Called by the queue crate's worker for each delivery.
 
 use super::{consumer::Shared, keys::parse_delivery_id};
-use crate::telemetry::metrics::{QUEUE_CLAIMS, QUEUE_HANDLER_PANICS, QUEUE_MALFORMED, QUEUE_SETTLED};
+use crate::telemetry::metrics::{EXECUTION_FENCED, QUEUE_CLAIMS, QUEUE_HANDLER_PANICS, QUEUE_MALFORMED, QUEUE_SETTLED};
 use bullmq::Job;
 use entity::ids::JobId;
 use futures::{FutureExt, future::BoxFuture};
@@ -84,14 +84,18 @@ pub async fn handle(shared: Arc<Shared>, job: Job) -> Verdict {
             return failed(reason);
         }
     };
-    let lost = delivered.lost.clone();
+    let (lost, job_id, attempt) = (delivered.lost.clone(), delivered.job_id, delivered.attempts_started);
     let _hold = shared.locks.hold(job.id(), &delivered.token, lost.clone());
     let handler = Arc::clone(&shared.handler);
     let work = AssertUnwindSafe(async move { handler(delivered).await }).catch_unwind();
     let settle = tokio::select! {
         biased;
         // Nothing is written: the delivery is another's now.
-        () = lost.cancelled() => return silent("lost"),
+        () = lost.cancelled() => {
+            EXECUTION_FENCED.add(1, &["lock_lost"]);
+            tracing::warn!(event = "execution_fenced", job = %job_id, attempt, "another execution has the job: nothing was written");
+            return silent("lost");
+        }
         () = shared.abandon.cancelled() => return hand_back(&job, Duration::ZERO, "abandoned").await,
         settle = work => settle,
     };
