@@ -30,6 +30,7 @@ for dir; do
   rm -rf "$dir"
 done"#;
 
+#[expect(clippy::zombie_processes, reason = "it outlives this process: that is its purpose")]
 static LEASHED: LazyLock<Mutex<ChildStdin>> = LazyLock::new(|| {
     let mut shell =
         Command::new("/bin/sh").args(["-c", LEASH]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

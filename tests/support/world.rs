@@ -248,7 +248,7 @@ impl World {
 
     /// The shared servers, or the world's own.
     pub fn servers(&self) -> &Servers {
-        self.servers.as_ref().map_or_else(|| parts::shared(), |own| own)
+        self.servers.as_ref().unwrap_or_else(|| parts::shared())
     }
 
     /// A process of the program that may not be ready yet.
