@@ -60,8 +60,8 @@ async fn commit(db: &Db, batch: Vec<Submission>, budget: u32) -> Vec<Answer> {
             }
             accepted.into_iter().map(Ok).collect()
         }
-        // One row that the schema refuses must not refuse its neighbours.
-        Err(store::Error::Refused(_)) if batch.len() > 1 => {
+        // One row that the schema refuses, or one key that another replica holds, must not refuse its neighbours.
+        Err(store::Error::Refused(_) | store::Error::Conflict(_)) if batch.len() > 1 => {
             let mut answers = Vec::with_capacity(batch.len());
             for one in batch {
                 answers.extend(Box::pin(commit(db, vec![one], budget)).await);
