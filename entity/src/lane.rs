@@ -4,7 +4,7 @@ use sea_orm::entity::prelude::*;
 
 use crate::ids::{LaneId, WorkerId};
 use crate::states::LaneState;
-use crate::values::Address;
+use crate::values::{Address, Wei};
 
 #[derive(Clone, Debug, PartialEq, Eq, DeriveEntityModel)]
 #[sea_orm(schema_name = "holdfast", table_name = "lanes")]
@@ -27,6 +27,14 @@ pub struct Model {
     pub lease_until: Option<DateTimeUtc>,
     pub created_at: DateTimeUtc,
     pub updated_at: DateTimeUtc,
+    pub head_since: DateTimeUtc,
+    pub pending_nonce: Option<i64>,
+    pub observed_block: Option<i64>,
+    pub observed_at: Option<DateTimeUtc>,
+    #[sea_orm(column_type = "Decimal(Some((78, 0)))")]
+    pub balance: Option<Wei>,
+    pub balance_at: Option<DateTimeUtc>,
+    pub delegated: bool,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

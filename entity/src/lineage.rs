@@ -3,7 +3,7 @@
 use sea_orm::entity::prelude::*;
 
 use crate::ids::{JobId, LaneId, LineageId};
-use crate::states::LineageState;
+use crate::states::{LineageState, NoopReason};
 use crate::values::{Address, Hash, Wei};
 
 #[derive(Clone, Debug, PartialEq, Eq, DeriveEntityModel)]
@@ -44,6 +44,16 @@ pub struct Model {
     pub created_at: DateTimeUtc,
     pub updated_at: DateTimeUtc,
     pub ended_at: Option<DateTimeUtc>,
+    pub replacements: i32,
+    pub noops: i32,
+    pub priced_block: Option<i64>,
+    pub priced_at: Option<DateTimeUtc>,
+    pub noop_reason: Option<NoopReason>,
+    #[sea_orm(column_type = "Text")]
+    pub noop_detail: Option<String>,
+    pub capped_at: Option<DateTimeUtc>,
+    pub revivals: i32,
+    pub finalized_at: Option<DateTimeUtc>,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

@@ -68,7 +68,9 @@ words! {
         Mined = "mined", Reverted = "reverted", Superseded = "superseded", Abandoned = "abandoned",
     }
 
-    LaneState { Active = "active", Paused = "paused", Draining = "draining", Drained = "drained", Retired = "retired" }
+    LaneState { Active = "active", Paused = "paused", Draining = "draining", Drained = "drained", Retired = "retired",
+        /// An end that was final was undone: nothing is decided here until an operator has looked.
+        Frozen = "frozen" }
 
     WorkerState {
         Starting = "starting", Active = "active", Draining = "draining", Drained = "drained", Stopped = "stopped", Stale = "stale",
@@ -81,6 +83,14 @@ words! {
         Snoozed = "snoozed", Dead = "dead",
         /// Another execution took over; nothing was written.
         Fenced = "fenced", Cancelled = "cancelled",
+    }
+
+    /// Why a nonce is to be used up by a transfer of nothing.
+    NoopReason {
+        /// Somebody asked for cancellation.
+        Cancelled = "cancelled",
+        /// Every endpoint refuses the bytes for good.
+        Refused = "refused",
     }
 
     /// Why bytes were signed at a nonce.

@@ -26,6 +26,8 @@ pub struct Model {
     #[sea_orm(column_type = "VarBinary(StringLen::None)")]
     pub ciphertext: Vec<u8>,
     pub created_at: DateTimeUtc,
+    /// EIP-2718: 0 legacy, 2 EIP-1559.
+    pub tx_type: i16,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

@@ -15,12 +15,15 @@ pub struct Migration {
 }
 
 /// In order; a version that was released is never edited, the checksum would refuse it.
-pub const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "coordination",
-    up: include_str!("sql/0001_coordination.up.sql"),
-    down: include_str!("sql/0001_coordination.down.sql"),
-}];
+pub const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "coordination",
+        up: include_str!("sql/0001_coordination.up.sql"),
+        down: include_str!("sql/0001_coordination.down.sql"),
+    },
+    Migration { version: 2, name: "lanes", up: include_str!("sql/0002_lanes.up.sql"), down: include_str!("sql/0002_lanes.down.sql") },
+];
 
 /// The version that this program works with.
 pub const EXPECTED: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;

@@ -1,0 +1,17 @@
+DROP TABLE holdfast.retirement_proofs, holdfast.journal_keys, holdfast.lineage_revivals;
+DROP TRIGGER lanes_fence_follows_nonces ON holdfast.lanes;
+DROP TRIGGER lineages_ended_is_immutable ON holdfast.lineages;
+DROP FUNCTION holdfast.guard_fence(), holdfast.guard_ended_lineage();
+-- A frozen lane has no word in the older schema; paused is the nearest that gives out no nonce.
+UPDATE holdfast.lanes SET state = 'paused', reason = 'frozen' WHERE state = 'frozen';
+ALTER TABLE holdfast.lanes DROP CONSTRAINT lanes_state_check;
+ALTER TABLE holdfast.lanes
+    ADD CONSTRAINT lanes_state_check CHECK (state IN ('active', 'paused', 'draining', 'drained', 'retired')),
+    DROP COLUMN head_since, DROP COLUMN pending_nonce, DROP COLUMN observed_block, DROP COLUMN observed_at, DROP COLUMN balance, DROP COLUMN balance_at,
+    DROP COLUMN delegated;
+DROP INDEX holdfast.tx_attempts_by_key;
+ALTER TABLE holdfast.tx_attempts DROP CONSTRAINT tx_attempts_legacy_has_one_price, DROP COLUMN tx_type;
+DROP INDEX holdfast.lineages_provisional, holdfast.lineages_finalized;
+ALTER TABLE holdfast.lineages
+    DROP CONSTRAINT lineages_finalized_is_ended, DROP COLUMN replacements, DROP COLUMN noops, DROP COLUMN priced_block, DROP COLUMN priced_at,
+    DROP COLUMN noop_reason, DROP COLUMN noop_detail, DROP COLUMN capped_at, DROP COLUMN revivals, DROP COLUMN finalized_at;
