@@ -111,10 +111,10 @@ impl Work {
             return Ok(());
         }
         let hashes: Vec<_> = consumed.iter().flat_map(|one| one.hashes.iter().copied()).collect();
-        let receipts = self.desk.chain.receipts(hashes.clone()).await;
+        let receipts = self.desk.chain.receipts(hashes.clone(), view.reached).await;
         let mut by_hash = HashMap::with_capacity(hashes.len());
-        for (hash, decision) in hashes.into_iter().zip(receipts) {
-            if let Some(receipt) = decision.agreed().flatten() {
+        for (hash, told) in hashes.into_iter().zip(receipts) {
+            if let Some(receipt) = told.decision.agreed().flatten() {
                 by_hash.insert(hash, receipt);
             }
         }

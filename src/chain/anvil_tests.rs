@@ -96,13 +96,15 @@ async fn a_transaction_goes_from_its_simulation_to_its_receipt() {
     let cheaper = signed(&pool, 0, 2).await;
     assert_eq!(pool.send_raw(vec![cheaper]).await[0].verdict, Verdict::Reprice);
     assert_eq!(pool.pending_nonce(sender()).await.unwrap(), 3);
-    assert_eq!(pool.receipts(hashes.clone()).await, vec![Decision::Agreed(None, 1); 3]);
+    let absent = pool.receipts(hashes.clone(), 0).await;
+    assert!(absent.iter().all(|told| told.decision == Decision::Agreed(None, 1)), "{absent:?}");
+    assert!(absent.iter().all(|told| told.votes.agreeing == 1 && told.answers[0].1 == "absent"), "a proof of absence: {absent:?}");
     assert_eq!(pool.consumed_nonces(vec![sender()], BlockTag::Latest).await, [Decision::Agreed(0, 1)]);
 
     mine(&pool).await;
     let head = pool.head().await.unwrap();
-    for (hash, decision) in hashes.iter().zip(pool.receipts(hashes.clone()).await) {
-        let Decision::Agreed(Some(receipt), 1) = decision else { panic!("no receipt of {hash}") };
+    for (hash, decision) in hashes.iter().zip(pool.receipts(hashes.clone(), head.number).await) {
+        let Decision::Agreed(Some(receipt), 1) = decision.decision else { panic!("no receipt of {hash}") };
         assert_eq!((receipt.hash, receipt.block_number, receipt.block_hash), (*hash, head.number, head.hash));
         assert!(receipt.succeeded && receipt.gas_used == 21_000 && receipt.effective_gas_price.is_some());
     }

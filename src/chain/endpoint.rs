@@ -136,6 +136,17 @@ impl Endpoint {
         self.ask(&[call]).await.pop().unwrap_or(Err(Failure::Malformed("no answer")))
     }
 
+    /// Its newest block as it is known, asked for where it has not shown `since` yet.
+    pub async fn head_since(&self, since: u64) -> Option<u64> {
+        let known = self.health.head();
+        if known.is_some_and(|head| head >= since) {
+            return known;
+        }
+        let Ok(Quantity(head)) = self.ask_one(Request::new("eth_blockNumber", "[]".to_owned())).await else { return known };
+        self.health.set_head(head);
+        Some(head)
+    }
+
     /// Whether the endpoint may be asked now. An endpoint that is not known to be on the right chain shows it first.
     async fn enter(&self, calls: &[Request]) -> Result<(), Failure> {
         let admission = self.health.admit(Instant::now());

@@ -236,6 +236,11 @@ impl Health {
         self.state().head = Some(number);
     }
 
+    #[must_use]
+    pub fn head(&self) -> Option<u64> {
+        self.state().head
+    }
+
     /// Measures the lag against the head that a majority has reached.
     pub fn set_reached(&self, reached: u64) {
         let mut state = self.state();

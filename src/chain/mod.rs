@@ -27,7 +27,8 @@ pub use error::{Error, Failure, RpcError, Unsent};
 pub use health::Circuit;
 pub use pool::Pool;
 pub use types::{
-    BlockTag, Call, EndpointHead, EndpointView, FeeQuote, Head, Heads, RawTx, Receipt, Role, SendOutcome, Simulated, SimulationError, Votes,
+    BlockTag, Call, EndpointHead, EndpointView, FeeQuote, Head, Heads, RawTx, Receipt, ReceiptVotes, Role, SendOutcome, Simulated,
+    SimulationError, Votes,
 };
 pub use web3_transport::Web3Transport;
 
@@ -60,8 +61,9 @@ pub trait Chain: Send + Sync + 'static {
     /// How many nonces each account has used up, by quorum. At `Latest` the highest count that a majority has reached.
     fn consumed_nonces(&self, addresses: Vec<Address>, at: BlockTag) -> BoxFuture<'_, Vec<Decision<u64>>>;
 
-    /// The receipts by quorum. `Agreed(None)`: a majority of endpoints that do not lag has none; no proof of absence by itself.
-    fn receipts(&self, hashes: Vec<Hash>) -> BoxFuture<'_, Vec<Decision<Option<Receipt>>>>;
+    /// The receipts by quorum. `Agreed(None)`: a majority has none, each of whose endpoints was at the block `since` or past it before
+    /// it was asked.
+    fn receipts(&self, hashes: Vec<Hash>, since: u64) -> BoxFuture<'_, Vec<ReceiptVotes>>;
 
     /// The canonical hash at each height, by quorum.
     fn block_hashes(&self, numbers: Vec<u64>) -> BoxFuture<'_, Vec<Decision<Option<Hash>>>>;
@@ -103,8 +105,8 @@ impl Chain for Pool {
         async move { self.ask_consumed_nonces(&addresses, at).await }.boxed()
     }
 
-    fn receipts(&self, hashes: Vec<Hash>) -> BoxFuture<'_, Vec<Decision<Option<Receipt>>>> {
-        async move { self.ask_receipts(&hashes).await }.boxed()
+    fn receipts(&self, hashes: Vec<Hash>, since: u64) -> BoxFuture<'_, Vec<ReceiptVotes>> {
+        async move { self.ask_receipts(&hashes, since).await }.boxed()
     }
 
     fn block_hashes(&self, numbers: Vec<u64>) -> BoxFuture<'_, Vec<Decision<Option<Hash>>>> {

@@ -39,8 +39,21 @@ struct Inner {
     writer: Arc<Endpoint>,
 }
 
-/// One question of a ballot: what was decided and how each endpoint voted.
+/// One question of a ballot: what was decided and how each reader voted, in the order of the readers.
 pub(super) type Ballot<T> = (Decision<T>, Vec<Vote<T>>);
+
+/// What all readers are asked at once.
+pub(super) struct Ask<'a> {
+    /// The word for metrics and logs.
+    pub what: &'static str,
+    /// How many votes each reader has.
+    pub questions: usize,
+    pub calls: &'a [Request],
+    /// Who has not shown this block is asked for its newest before the calls go out.
+    pub since: Option<u64>,
+    /// How long a decided ballot still listens.
+    pub grace: Duration,
+}
 
 impl Pool {
     /// Sets the endpoints up and checks that a majority of them, and the write endpoint, are on the configured chain.
@@ -245,45 +258,52 @@ impl Pool {
         }
     }
 
-    /// Asks all readers at once. `read` turns the answers of one into its vote on each question, `rule` the votes into a decision.
-    /// Ends when all questions are decided and `grace` is over, or all have answered; who has not by then abstains.
+    /// Asks all readers at once. `read` turns the answers of one, and the head it had before, into its vote on each question, `rule` the
+    /// votes into a decision. Ends when all questions are decided and the grace is over, or all have answered; who has not by then abstains.
     pub(super) async fn ballot<W: DeserializeOwned, T: Clone>(
         &self,
-        what: &str,
-        (questions, calls): (usize, &[Request]),
-        grace: Duration,
-        read: impl Fn(&Endpoint, Vec<Result<W, Failure>>) -> Vec<Vote<T>>,
+        ask: Ask<'_>,
+        read: impl Fn(&Endpoint, Option<u64>, Vec<Result<W, Failure>>) -> Vec<Vote<T>>,
         rule: impl Fn(&[Vote<T>]) -> Decision<T>,
     ) -> Vec<Ballot<T>> {
-        let mut ballots: Vec<Ballot<T>> = (0..questions).map(|_| (Decision::Insufficient, Vec::new())).collect();
-        if questions == 0 {
+        let nobody = || vec![Vote::Abstains; self.configured()];
+        let mut ballots: Vec<Ballot<T>> = (0..ask.questions).map(|_| (Decision::Insufficient, nobody())).collect();
+        if ask.questions == 0 {
             return ballots;
         }
-        let ask = |endpoint: &Arc<Endpoint>| {
-            let endpoint = Arc::clone(endpoint);
-            async move { (endpoint.ask::<W>(calls).await, endpoint) }
+        let question = |(place, endpoint): (usize, &Arc<Endpoint>)| {
+            let (endpoint, calls, since) = (Arc::clone(endpoint), ask.calls, ask.since);
+            async move {
+                let before = match since {
+                    Some(since) => endpoint.head_since(since).await,
+                    None => endpoint.health.head(),
+                };
+                (place, before, endpoint.ask::<W>(calls).await, endpoint)
+            }
         };
-        let mut voters: FuturesUnordered<_> = self.readers().iter().map(ask).collect();
+        let mut voters: FuturesUnordered<_> = self.readers().iter().enumerate().map(question).collect();
         let mut decided_at: Option<Instant> = None;
         loop {
             let answer = match decided_at {
                 None => voters.next().await,
-                Some(at) => tokio::select! { biased; answer = voters.next() => answer, () = sleep_until(at + grace) => None },
+                Some(at) => tokio::select! { biased; answer = voters.next() => answer, () = sleep_until(at + ask.grace) => None },
             };
-            let Some((answers, endpoint)) = answer else { break };
-            let votes = read(&endpoint, answers);
+            let Some((place, before, answers, endpoint)) = answer else { break };
+            let votes = read(&endpoint, before, answers);
             for ((decision, so_far), vote) in ballots.iter_mut().zip(votes) {
-                so_far.push(vote);
+                if let Some(own) = so_far.get_mut(place) {
+                    *own = vote;
+                }
                 *decision = rule(so_far);
             }
             if decided_at.is_none() && ballots.iter().all(|(decision, _)| decision.is_agreed()) {
-                if grace.is_zero() {
+                if ask.grace.is_zero() {
                     break;
                 }
                 decided_at = Some(Instant::now());
             }
         }
-        self.count(what, &ballots);
+        self.count(ask.what, &ballots);
         ballots
     }
 

@@ -3,17 +3,19 @@
 
 use super::endpoint::Endpoint;
 use super::error::{Error, Failure};
-use super::pool::Pool;
-use super::types::{BlockTag, EndpointHead, FeeQuote, Head, Heads, Receipt, Role, Votes};
+use super::pool::{Ask, Pool};
+use super::types::{BlockTag, EndpointHead, FeeQuote, Head, Heads, Receipt, ReceiptVotes, Role, Votes};
 use super::wire::{Amount, Block, BlockIdentity, FeeHistory, Quantity, Request, WireReceipt, address_params};
+use crate::domain::ballot::{self, Seen, Shown, Standing};
 use crate::domain::quorum::{Decision, Vote, decide, reached};
 use crate::domain::rpc_verdict::Class;
 use crate::telemetry::metrics;
 use entity::values::{Address, Hash, Wei};
 use futures::future::join_all;
+use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 /// Blocks whose fees are looked at, and the percentile of their rewards.
 const FEE_HISTORY: &str = "[\"0x5\",\"latest\",[50]]";
@@ -32,6 +34,10 @@ impl From<Block> for Head {
 
 fn latest_block() -> Request {
     Request::new("eth_getBlockByNumber", "[\"latest\",false]".to_owned())
+}
+
+fn block_number() -> Request {
+    Request::new("eth_blockNumber", "[]".to_owned())
 }
 
 fn transaction_count(address: Address, tag: &str) -> Request {
@@ -140,20 +146,17 @@ impl Pool {
             BlockTag::Number(number) => (format!("{number:#x}"), number, Duration::ZERO),
         };
         // The head comes first in the same batch: some clients answer for a block they do not have.
-        let mut calls = vec![Request::new("eth_blockNumber", "[]".to_owned())];
+        let mut calls = vec![block_number()];
         calls.extend(addresses.iter().map(|address| transaction_count(*address, &tag)));
         let ballots = self.ballot(
-            "consumed_nonce",
-            (addresses.len(), &calls),
-            grace,
-            |endpoint, answers: Vec<Result<Quantity, Failure>>| {
+            Ask { what: "consumed_nonce", questions: addresses.len(), calls: &calls, since: None, grace },
+            |endpoint, _, answers: Vec<Result<Quantity, Failure>>| {
                 let mut answers = answers.into_iter();
                 let head = answers.next().and_then(Result::ok).map(|head| head.0);
                 if let Some(head) = head {
                     endpoint.health.set_head(head);
                 }
-                let there = head.is_some_and(|head| head >= wanted);
-                answers.map(|answer| answer.ok().filter(|_| there).map_or(Vote::Abstains, |nonce| Vote::Says(nonce.0))).collect()
+                answers.map(|answer| ballot::consumed_nonce(answer.ok().map(|nonce| nonce.0), head, wanted)).collect()
             },
             |votes| match at {
                 BlockTag::Latest => reached(configured, votes),
@@ -163,36 +166,38 @@ impl Pool {
         ballots.await.into_iter().map(|(decision, _)| decision).collect()
     }
 
-    pub(super) async fn ask_receipts(&self, hashes: &[Hash]) -> Vec<Decision<Option<Receipt>>> {
-        let calls: Vec<_> = hashes.iter().map(|hash| Request::new("eth_getTransactionReceipt", format!("[\"{hash}\"]"))).collect();
+    pub(super) async fn ask_receipts(&self, hashes: &[Hash], since: u64) -> Vec<ReceiptVotes> {
+        // The head goes with the question: another node may answer behind the same name.
+        let mut calls = vec![block_number()];
+        calls.extend(hashes.iter().map(|hash| Request::new("eth_getTransactionReceipt", format!("[\"{hash}\"]"))));
         let configured = self.configured();
         let ballots = self.ballot(
-            "receipt",
-            (hashes.len(), &calls),
-            Duration::ZERO,
-            |endpoint, answers: Vec<Result<Option<WireReceipt>, Failure>>| {
-                let lags = endpoint.health.lags();
-                hashes.iter().zip(answers).map(|(hash, answer)| Seen::vote(*hash, answer, lags)).collect()
+            Ask { what: "receipt", questions: hashes.len(), calls: &calls, since: Some(since), grace: Duration::ZERO },
+            |endpoint, before, answers: Vec<Result<Answer, Failure>>| {
+                let mut answers = answers.into_iter();
+                let with_answer = match answers.next() {
+                    Some(Ok(Answer::Head(Quantity(head)))) => Some(head),
+                    _ => None,
+                };
+                let standing = Standing { before, with_answer, lags: endpoint.health.lags() };
+                let vote = |(hash, answer): (&Hash, Result<Answer, Failure>)| ballot::receipt(*hash, shown(answer), standing, since);
+                hashes.iter().zip(answers).map(vote).collect()
             },
-            |votes| Seen::decide(configured, votes),
+            |votes| ballot::decide_receipt(configured, votes),
         );
-        hashes.iter().zip(ballots.await).map(|(hash, (decision, votes))| receipt(*hash, decision, &votes, configured)).collect()
+        let names: Vec<_> = self.readers().iter().map(|endpoint| endpoint.name()).collect();
+        hashes.iter().zip(ballots.await).map(|(hash, (decision, votes))| receipt(*hash, decision, &votes, &names)).collect()
     }
 
     pub(super) async fn ask_block_hashes(&self, numbers: &[u64]) -> Vec<Decision<Option<Hash>>> {
         let calls: Vec<_> = numbers.iter().map(|number| Request::new("eth_getBlockByNumber", format!("[\"{number:#x}\",false]"))).collect();
         let configured = self.configured();
         let ballots = self.ballot(
-            "block_hash",
-            (numbers.len(), &calls),
-            Duration::ZERO,
-            |endpoint, answers: Vec<Result<Option<BlockIdentity>, Failure>>| {
-                let head = endpoint.health.snapshot(Instant::now()).head;
-                let vote = |(number, answer): (&u64, Result<Option<BlockIdentity>, Failure>)| match answer {
-                    Ok(Some(block)) if block.number.0 == *number => Vote::Says(Some(block.hash)),
-                    // Only who is past the block can know that there is none.
-                    Ok(None) if head.is_some_and(|head| head >= *number) => Vote::Says(None),
-                    _ => Vote::Abstains,
+            Ask { what: "block_hash", questions: numbers.len(), calls: &calls, since: None, grace: Duration::ZERO },
+            |_, before, answers: Vec<Result<Option<BlockIdentity>, Failure>>| {
+                let vote = |(number, answer): (&u64, Result<Option<BlockIdentity>, Failure>)| {
+                    let shown = answer.ok().map(|block| block.map(|block| (block.number.0, block.hash)));
+                    ballot::block_hash(*number, shown, before)
                 };
                 numbers.iter().zip(answers).map(vote).collect()
             },
@@ -214,65 +219,36 @@ impl Pool {
     }
 }
 
-/// What one endpoint shows of a receipt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Seen {
-    facts: Facts,
-    /// Some clients leave it out, so it does not decide.
-    price: Option<Wei>,
+/// An answer to one call of a question about receipts.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    Head(Quantity),
+    Receipt(Option<WireReceipt>),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Facts {
-    block_number: u64,
-    block_hash: Hash,
-    succeeded: bool,
-    gas_used: u64,
+/// What an answer shows of a receipt; None for an error.
+fn shown(answer: Result<Answer, Failure>) -> Option<Option<Shown>> {
+    let Ok(Answer::Receipt(receipt)) = answer else { return None };
+    Some(receipt.map(|receipt| Shown {
+        hash: receipt.transaction_hash,
+        block_number: receipt.block_number.map(|number| number.0),
+        block_hash: receipt.block_hash,
+        status: receipt.status.map(|status| status.0),
+        gas_used: receipt.gas_used.0,
+        price: receipt.effective_gas_price.map(|price| price.0),
+    }))
 }
 
-impl Seen {
-    fn vote(hash: Hash, answer: Result<Option<WireReceipt>, Failure>, lags: bool) -> Vote<Option<Self>> {
-        match answer {
-            Ok(None) if !lags => Vote::Says(None),
-            Ok(Some(receipt)) if receipt.transaction_hash == hash => match (receipt.block_number, receipt.block_hash, receipt.status) {
-                (Some(Quantity(block_number)), Some(block_hash), Some(Quantity(status @ 0..=1))) => Vote::Says(Some(Self {
-                    facts: Facts { block_number, block_hash, succeeded: status == 1, gas_used: receipt.gas_used.0 },
-                    price: receipt.effective_gas_price.map(|price| price.0),
-                })),
-                _ => Vote::Abstains,
-            },
-            _ => Vote::Abstains,
-        }
-    }
-
-    fn decide(configured: usize, votes: &[Vote<Option<Self>>]) -> Decision<Option<Self>> {
-        let pick = |change: fn(&Self) -> Facts| -> Vec<Vote<Option<Facts>>> {
-            votes
-                .iter()
-                .map(|vote| if let Vote::Says(seen) = vote { Vote::Says(seen.as_ref().map(change)) } else { Vote::Abstains })
-                .collect()
-        };
-        decide(configured, &pick(|seen| seen.facts)).map(|agreed| {
-            agreed.map(|facts| {
-                let of_agreeing = |vote: &Vote<Option<Self>>| match vote {
-                    Vote::Says(Some(seen)) if seen.facts == facts => Vote::Says(seen.price),
-                    _ => Vote::Abstains,
-                };
-                let prices: Vec<_> = votes.iter().map(of_agreeing).collect();
-                Self { facts, price: decide(configured, &prices).agreed().flatten() }
-            })
-        })
-    }
-}
-
-fn receipt(hash: Hash, decision: Decision<Option<Seen>>, votes: &[Vote<Option<Seen>>], configured: usize) -> Decision<Option<Receipt>> {
+fn receipt(hash: Hash, decision: Decision<Option<Seen>>, votes: &[Vote<Option<Seen>>], names: &[&str]) -> ReceiptVotes {
+    let answers: Vec<_> = names.iter().zip(votes).map(|(name, vote)| ((*name).to_owned(), ballot::digest(hash, vote))).collect();
     let said = votes.iter().filter(|vote| matches!(vote, Vote::Says(_))).count();
     let agreeing = if let Decision::Agreed(_, count) = &decision { *count } else { 0 };
-    let votes = Votes { agreeing, differing: said - agreeing, abstaining: configured.saturating_sub(said) };
+    let votes = Votes { agreeing, differing: said - agreeing, abstaining: names.len().saturating_sub(said) };
     if agreeing > 0 && votes.differing > 0 {
         tracing::warn!(%hash, agreeing, differing = votes.differing, "endpoints differ on a receipt");
     }
-    decision.map(|seen| {
+    let decision = decision.map(|seen| {
         seen.map(|Seen { facts, price }| Receipt {
             hash,
             block_number: facts.block_number,
@@ -281,6 +257,8 @@ fn receipt(hash: Hash, decision: Decision<Option<Seen>>, votes: &[Vote<Option<Se
             gas_used: facts.gas_used,
             effective_gas_price: price,
             votes,
+            answers: answers.clone(),
         })
-    })
+    });
+    ReceiptVotes { decision, votes, answers }
 }

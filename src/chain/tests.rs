@@ -51,6 +51,10 @@ fn call(gas: Option<u64>) -> Call {
     Call { from: ALICE, to: Some(ALICE), value: Wei::ZERO, data: vec![1], gas }
 }
 
+async fn receipts(pool: &Pool, since: u64) -> Vec<Decision<Option<Receipt>>> {
+    pool.receipts(vec![HASH], since).await.into_iter().map(|told| told.decision).collect()
+}
+
 /// Polls heads until the circuit of the first reader is in that state.
 async fn poll_until(pool: &Pool, wanted: Circuit) {
     let polls = async {
@@ -74,7 +78,7 @@ async fn transactions_are_sent_through_the_write_endpoint_alone() {
     assert!(sent.iter().all(|outcome| outcome.class == Class::Ok && outcome.verdict == Verdict::Accepted), "{sent:?}");
     pool.head().await.unwrap();
     pool.heads().await;
-    pool.receipts(vec![HASH]).await;
+    receipts(&pool, 0).await;
     assert!(writer.methods().iter().all(|method| matches!(method.as_str(), "eth_sendRawTransaction" | "eth_chainId")));
     assert!(readers.iter().all(|node| !node.methods().iter().any(|method| method == "eth_sendRawTransaction")));
     use web3::{Transport, api::Namespace};
@@ -141,7 +145,7 @@ async fn one_liar_of_three_changes_no_answer() {
         "eth_getBlockByNumber" => Ok(block(90, 666)),
         _ => honest(100)(method, params),
     });
-    let Decision::Agreed(Some(found), 2) = pool.receipts(vec![HASH]).await.remove(0) else { panic!("no receipt") };
+    let Decision::Agreed(Some(found), 2) = receipts(&pool, 0).await.remove(0) else { panic!("no receipt") };
     assert_eq!((found.block_number, found.succeeded, found.gas_used), (90, true, 21000));
     assert_eq!(found.effective_gas_price, Some(Wei::from(1_000_000_007)));
     assert_eq!(pool.consumed_nonces(vec![ALICE; 2], BlockTag::Latest).await, vec![Decision::Agreed(7, 3), Decision::Agreed(7, 3)]);
@@ -157,18 +161,38 @@ async fn three_different_receipts_are_no_decision() {
     for (node, block) in readers.iter().zip([90, 91, 92]) {
         node.answer(with("eth_getTransactionReceipt", receipt(&HASH.to_string(), block, 1)));
     }
-    assert_eq!(pool.receipts(vec![HASH]).await, [Decision::Split]);
+    assert_eq!(receipts(&pool, 0).await, [Decision::Split]);
 }
 
 #[tokio::test]
 async fn a_null_counts_only_from_endpoints_that_do_not_lag() {
     let (readers, writer) = nodes().await;
     let pool = connect(&readers, &writer).await;
-    assert_eq!(pool.receipts(vec![HASH]).await, [Decision::Agreed(None, 2)], "a majority has none");
+    assert_eq!(receipts(&pool, 0).await, [Decision::Agreed(None, 2)], "a majority has none");
     readers[0].answer(honest(50));
     readers[1].answer(failing("eth_getTransactionReceipt", error(-32000, "transaction indexing is in progress")));
     pool.heads().await;
-    assert_eq!(pool.receipts(vec![HASH]).await, [Decision::Insufficient], "one lags, one cannot say");
+    assert_eq!(receipts(&pool, 0).await, [Decision::Insufficient], "one lags, one cannot say");
+}
+
+#[tokio::test]
+async fn an_absence_is_agreed_by_those_alone_who_were_at_the_block_before_they_were_asked() {
+    let (readers, writer) = nodes().await;
+    let pool = connect(&readers, &writer).await;
+    assert_eq!(receipts(&pool, 101).await, [Decision::Insufficient]);
+    assert_eq!(receipts(&pool, 100).await, [Decision::Agreed(None, 2)]);
+    readers[0].answer(honest(102));
+    pool.heads().await;
+    assert_eq!(receipts(&pool, 102).await, [Decision::Insufficient], "one of three is there");
+    readers[1].answer(honest(102));
+    let told = pool.receipts(vec![HASH], 102).await.remove(0);
+    assert_eq!((told.decision, told.votes), (Decision::Agreed(None, 2), Votes { agreeing: 2, differing: 0, abstaining: 1 }));
+    let words: Vec<_> = told.answers.iter().map(|(_, word)| word.as_str()).collect();
+    assert_eq!(words, ["absent", "absent", "abstains"], "what a proof of the absence keeps");
+    assert!(told.answers.iter().zip(&readers).all(|((name, _), node)| node.url.ends_with(name.as_str())));
+    // The name that was there yesterday may lead to a node that is not.
+    readers[0].answer(honest(101));
+    assert_eq!(receipts(&pool, 102).await, [Decision::Insufficient]);
 }
 
 #[tokio::test]
@@ -212,7 +236,7 @@ async fn an_endpoint_that_hangs_holds_up_neither_the_start_nor_a_read() {
     let began = Instant::now();
     let pool = connect(&readers, &writer).await;
     pool.head().await.unwrap();
-    assert!(pool.receipts(vec![HASH]).await[0].is_agreed());
+    assert!(receipts(&pool, 0).await[0].is_agreed());
     assert!(began.elapsed() < Duration::from_millis(800), "{:?}", began.elapsed());
     poll_until(&pool, Circuit::Open).await;
     let began = Instant::now();
@@ -252,7 +276,7 @@ async fn a_rate_limit_pauses_the_endpoint_as_long_as_it_asks_and_another_answers
     let before = readers[0].posts();
     for _ in 0..5 {
         pool.head().await.unwrap();
-        assert!(pool.receipts(vec![HASH]).await[0].is_agreed());
+        assert!(receipts(&pool, 0).await[0].is_agreed());
     }
     assert_eq!(readers[0].posts(), before);
     assert_eq!(circuit(&pool, 0), Circuit::Closed);
@@ -291,7 +315,7 @@ async fn an_endpoint_on_another_chain_is_not_used_and_comes_back_when_it_is_righ
     assert_eq!(pool.endpoints()[0].chain_id_ok, Some(false));
     for _ in 0..5 {
         pool.head().await.unwrap();
-        assert!(pool.receipts(vec![HASH]).await[0].is_agreed());
+        assert!(receipts(&pool, 0).await[0].is_agreed());
     }
     assert!(readers[0].methods().iter().all(|method| method == "eth_chainId"));
     readers[1].answer(with("eth_chainId", json!("0x1")));
@@ -300,7 +324,7 @@ async fn an_endpoint_on_another_chain_is_not_used_and_comes_back_when_it_is_righ
     readers[1].behave(Manner::Answer);
     pool.heads().await;
     assert_eq!(pool.endpoints()[1].chain_id_ok, Some(false), "found out after the connection broke");
-    assert_eq!(pool.receipts(vec![HASH]).await, [Decision::Insufficient], "no majority of the configured is left");
+    assert_eq!(receipts(&pool, 0).await, [Decision::Insufficient], "no majority of the configured is left");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! What is asked of a chain and what it answers, in our own words: no type of a client library crosses this border.
 
 use super::health::Circuit;
+use crate::domain::quorum::Decision;
 use crate::domain::rpc_verdict::{Class, Verdict};
 use entity::values::{Address, Hash, Wei};
 
@@ -90,6 +91,17 @@ pub struct Receipt {
     /// None where no majority shows one.
     pub effective_gas_price: Option<Wei>,
     pub votes: Votes,
+    /// As in `ReceiptVotes`.
+    pub answers: Vec<(String, String)>,
+}
+
+/// What the endpoints together say about one hash, with what a proof of it needs: also of an absence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceiptVotes {
+    pub decision: Decision<Option<Receipt>>,
+    pub votes: Votes,
+    /// Each configured endpoint by name, and what it said: a digest of the facts, `absent` or `abstains`.
+    pub answers: Vec<(String, String)>,
 }
 
 /// What an endpoint is asked for.

@@ -1,11 +1,21 @@
 //! What a majority of the configured endpoints says. Owns the counting rule; never asks anybody and never reads a clock.
-//! Called by `chain`, which turns answers into votes: an error, an unsupported method or the null of an endpoint that lags abstains.
+//! Called by `chain` with the votes that `ballot` makes of its answers.
 
 /// What one endpoint said about one question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vote<T> {
     Says(T),
     Abstains,
+}
+
+impl<T: Copy> Vote<T> {
+    #[must_use]
+    pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Vote<U> {
+        match self {
+            Self::Says(value) => Vote::Says(change(value)),
+            Self::Abstains => Vote::Abstains,
+        }
+    }
 }
 
 /// What the endpoints together said.
