@@ -1,6 +1,7 @@
 //! One endpoint of a chain: asks it in batches, checks that it is on the right chain, and keeps its health. Never chooses between
 //! endpoints and never retries a call that may have been taken. Called by `pool`.
 
+use super::calm::Calm;
 use super::error::{Error, Failure, Unsent};
 use super::health::{Admission, Health, Identity, Outcome};
 use super::http::Http;
@@ -12,6 +13,7 @@ use crate::telemetry::metrics;
 use futures::stream::{FuturesOrdered, StreamExt};
 use secrecy::SecretString;
 use serde::de::DeserializeOwned;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -38,6 +40,8 @@ pub struct Endpoint {
     /// Most calls in one batch, learnt from refusals.
     batch: AtomicUsize,
     under_way: Semaphore,
+    /// Where its calls count; None for one that does not vote.
+    calm: Option<Arc<Calm>>,
 }
 
 /// One exchange. Dropped before its end it gives the probe back and tells how long nobody got an answer.
@@ -57,7 +61,7 @@ impl Drop for Flight<'_> {
 }
 
 impl Endpoint {
-    pub fn new(url: &SecretString, index: usize, role: Role, chain: &config::Chain) -> Result<Self, Error> {
+    pub fn new(url: &SecretString, index: usize, role: Role, chain: &config::Chain, calm: Option<Arc<Calm>>) -> Result<Self, Error> {
         let http = Http::new(url, index, chain.timeout)?;
         Ok(Self {
             role,
@@ -70,6 +74,7 @@ impl Endpoint {
             next_id: AtomicU64::new(1),
             batch: AtomicUsize::new(chain.batch_requests.max(1)),
             under_way: Semaphore::new(UNDER_WAY_MAX),
+            calm,
         })
     }
 
@@ -185,13 +190,17 @@ impl Endpoint {
     /// No answer within a deadline of the caller's own.
     pub fn overdue(&self, after: Duration) {
         self.health.doubt_identity();
-        if self.health.record(Instant::now(), Outcome::Fault, after, 1) {
-            tracing::warn!(
-                endpoint = self.name,
-                circuit = self.health.snapshot(Instant::now()).circuit.as_str(),
-                reason = "overdue",
-                "circuit changed"
-            );
+        self.record(Outcome::Fault, after, 1, "overdue");
+    }
+
+    fn record(&self, outcome: Outcome, took: Duration, calls: usize, reason: &str) {
+        let recorded = self.health.record(Instant::now(), outcome, took, calls);
+        if let Some(calm) = self.calm.as_ref().filter(|_| recorded.in_rotation) {
+            calm.record(outcome != Outcome::Answered);
+        }
+        if recorded.turned {
+            let circuit = self.health.snapshot(Instant::now()).circuit.as_str();
+            tracing::warn!(event = "rpc_circuit_changed", endpoint = self.name, circuit, reason, "circuit changed");
         }
     }
 
@@ -297,17 +306,7 @@ impl Endpoint {
         };
         metrics::RPC_REQUESTS.add(1, &[&self.chain, &self.name, method, word]);
         metrics::RPC_SECONDS.record(took.as_secs_f64(), &[&self.chain, &self.name]);
-        let outcome = outcome.unwrap_or(Outcome::Answered);
-        if self.health.record(Instant::now(), outcome, took, calls) {
-            let circuit = self.health.snapshot(Instant::now()).circuit;
-            tracing::warn!(
-                event = "rpc_circuit_changed",
-                endpoint = self.name,
-                circuit = circuit.as_str(),
-                reason = word,
-                "circuit changed"
-            );
-        }
+        self.record(outcome.unwrap_or(Outcome::Answered), took, calls, word);
     }
 
     fn count_unknown<T>(&self, answers: &[Result<T, Failure>]) {

@@ -65,6 +65,15 @@ pub enum Identity {
     Wrong,
 }
 
+/// What the end of an exchange has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// The circuit has opened or closed by it.
+    pub turned: bool,
+    /// The circuit was closed before it.
+    pub in_rotation: bool,
+}
+
 #[derive(Debug)]
 struct State {
     errors_average: f64,
@@ -163,8 +172,8 @@ impl Health {
         self.state().probing = false;
     }
 
-    /// The end of an exchange of `calls` calls. True if the circuit has opened or closed by it.
-    pub fn record(&self, now: Instant, outcome: Outcome, took: Duration, calls: usize) -> bool {
+    /// The end of an exchange of `calls` calls.
+    pub fn record(&self, now: Instant, outcome: Outcome, took: Duration, calls: usize) -> Recorded {
         let mut state = self.state();
         let before = state.open_until.is_some();
         state.requests += 1;
@@ -195,7 +204,7 @@ impl Health {
             }
             Outcome::Barred => state.open_until = Some(now + self.cooldown),
         }
-        before != state.open_until.is_some()
+        Recorded { turned: before != state.open_until.is_some(), in_rotation: !before }
     }
 
     /// A slow answer nobody waited for counts against the speed, not as a fault.
@@ -296,15 +305,15 @@ mod tests {
         let mut now = Instant::now();
         let health = health();
         for _ in 0..2 {
-            assert!(!health.record(now, Outcome::Fault, MS, 1));
+            assert!(!health.record(now, Outcome::Fault, MS, 1).turned);
         }
         assert_eq!(health.admit(now), Admission::Yes);
-        assert!(health.record(now, Outcome::Fault, MS, 1));
+        assert_eq!(health.record(now, Outcome::Fault, MS, 1), Recorded { turned: true, in_rotation: true });
         assert_eq!(health.admit(now), Admission::CircuitOpen);
         now += Duration::from_secs(5);
         assert_eq!(health.admit(now), Admission::Probe);
         assert_eq!(health.admit(now), Admission::CircuitOpen, "only one probe at a time");
-        assert!(health.record(now, Outcome::Answered, MS, 1));
+        assert_eq!(health.record(now, Outcome::Answered, MS, 1), Recorded { turned: true, in_rotation: false });
         assert_eq!(health.admit(now), Admission::Yes);
     }
 

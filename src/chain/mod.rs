@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 mod anvil_tests;
+mod calm;
 mod classify;
 pub mod dev_node;
 mod endpoint;
@@ -74,6 +75,9 @@ pub trait Chain: Send + Sync + 'static {
     fn pending_nonce(&self, address: Address) -> BoxFuture<'_, Result<u64, Error>>;
 
     fn endpoints(&self) -> Vec<EndpointView>;
+
+    /// False while so many calls fail that nothing may be superseded, abandoned or failed.
+    fn calm(&self) -> bool;
 }
 
 impl Chain for Pool {
@@ -123,5 +127,9 @@ impl Chain for Pool {
 
     fn endpoints(&self) -> Vec<EndpointView> {
         self.views()
+    }
+
+    fn calm(&self) -> bool {
+        self.is_calm()
     }
 }

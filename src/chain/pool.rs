@@ -1,6 +1,7 @@
 //! The endpoints of one chain together. Owns who is asked: the best first and another after a while (hedged), all at once (by ballot), or
 //! the write endpoint alone. Never concludes from a single endpoint what a majority has to say. Called by `reads`, `simulate` and `send`.
 
+use super::calm::Calm;
 use super::classify;
 use super::endpoint::Endpoint;
 use super::error::{Error, Failure, Unsent};
@@ -37,6 +38,7 @@ struct Inner {
     min_priority_fee: Wei,
     readers: Vec<Arc<Endpoint>>,
     writer: Arc<Endpoint>,
+    calm: Arc<Calm>,
 }
 
 /// One question of a ballot: what was decided and how each reader voted, in the order of the readers.
@@ -68,9 +70,11 @@ impl Pool {
         let mut readers = Vec::with_capacity(chain.read_urls.len());
         let mut names: HashMap<String, usize> = HashMap::new();
         let mut writer = None;
+        let calm = Arc::new(Calm::new(chain.id));
+        let voter = || Some(Arc::clone(&calm));
         for (index, url) in chain.read_urls.iter().enumerate() {
             let writes = url.expose_secret() == chain.rpc_url.expose_secret();
-            let mut endpoint = Endpoint::new(url, index, if writes { Role::Both } else { Role::Read }, chain)?;
+            let mut endpoint = Endpoint::new(url, index, if writes { Role::Both } else { Role::Read }, chain, voter())?;
             let seen = names.entry(endpoint.name().to_owned()).and_modify(|count| *count += 1).or_insert(1);
             if *seen > 1 {
                 endpoint.rename(format!("{}#{seen}", endpoint.name()));
@@ -84,11 +88,11 @@ impl Pool {
         let writer = match writer {
             Some(writer) => writer,
             None if readers.is_empty() && chain.single_endpoint => {
-                let only = Arc::new(Endpoint::new(&chain.rpc_url, 0, Role::Both, chain)?);
+                let only = Arc::new(Endpoint::new(&chain.rpc_url, 0, Role::Both, chain, voter())?);
                 readers.push(Arc::clone(&only));
                 only
             }
-            None => Arc::new(Endpoint::new(&chain.rpc_url, readers.len(), Role::Write, chain)?),
+            None => Arc::new(Endpoint::new(&chain.rpc_url, readers.len(), Role::Write, chain, None)?),
         };
         if readers.is_empty() {
             return Err(Error::NoReaders);
@@ -103,6 +107,7 @@ impl Pool {
             min_priority_fee,
             readers,
             writer,
+            calm,
         })))
     }
 
@@ -162,6 +167,10 @@ impl Pool {
 
     pub(super) fn writer(&self) -> &Arc<Endpoint> {
         &self.0.writer
+    }
+
+    pub(super) fn is_calm(&self) -> bool {
+        self.0.calm.is_calm()
     }
 
     pub(super) fn configured(&self) -> usize {

@@ -256,6 +256,42 @@ async fn a_circuit_opens_on_faults_and_closes_after_the_cooldown() {
 }
 
 #[tokio::test]
+async fn while_many_calls_fail_nothing_that_cannot_be_taken_back_is_decided_and_one_dead_endpoint_is_not_many() {
+    let (readers, writer) = nodes().await;
+    let pool = Pool::connect(&config::Chain { circuit_cooldown: Duration::from_secs(600), ..settings(&readers, &writer) }).await.unwrap();
+    assert!(pool.calm(), "too few calls to say anything");
+    for _ in 0..10 {
+        pool.heads().await;
+    }
+    assert!(pool.calm());
+    // Every second call of all, so that no circuit opens.
+    let mut polls = 0;
+    while pool.calm() {
+        polls += 1;
+        assert!(polls < 20, "it never freezes");
+        readers.iter().for_each(|node| node.behave(if polls % 2 == 0 { Manner::Answer } else { Manner::Page(502, String::new()) }));
+        pool.heads().await;
+    }
+    assert!((0..3).all(|at| circuit(&pool, at) == Circuit::Closed));
+    readers.iter().for_each(|node| node.behave(Manner::Answer));
+    let thawed = async {
+        while !pool.calm() {
+            pool.consumed_nonces(vec![ALICE], BlockTag::Latest).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), thawed).await.expect("it never thaws");
+    for _ in 0..20 {
+        pool.heads().await;
+    }
+    readers[0].behave(Manner::Page(502, String::new()));
+    poll_until(&pool, Circuit::Open).await;
+    for _ in 0..20 {
+        pool.heads().await;
+        assert!(pool.calm(), "one of three is out and the others answer");
+    }
+}
+
+#[tokio::test]
 async fn one_stale_transaction_opens_no_circuit() {
     let (readers, writer) = nodes().await;
     let pool = connect(&readers, &writer).await;
