@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The variables that set something of a chain, and so cannot be used when a file lists several.
-const VARIABLES: [&str; 19] = [
+const VARIABLES: [&str; 20] = [
     "CHAIN_ID",
     "RPC_URL",
     "RPC_READ_URLS",
@@ -26,6 +26,7 @@ const VARIABLES: [&str; 19] = [
     "TX_FEE_BUMP_BASIS_POINTS",
     "TX_MAX_FEE_PER_GAS_WEI",
     "TX_MAX_REPLACEMENTS",
+    "TX_NOOP_MAX_FEE_PER_GAS_WEI",
     "TX_MIN_PRIORITY_FEE_PER_GAS_WEI",
     "TX_GAS_BUFFER_BASIS_POINTS",
     "TX_LANE_WIDTH",
@@ -53,6 +54,8 @@ pub struct Chain {
     pub fee_bump_bps: u32,
     pub max_fee_per_gas: Wei,
     pub max_replacements: u32,
+    /// What a no-op that uses a nonce up may offer; at least `max_fee_per_gas`.
+    pub noop_max_fee_per_gas: Wei,
     pub min_priority_fee: Wei,
     pub gas_buffer_bps: u32,
     /// Most open nonces past the chain's latest.
@@ -142,6 +145,11 @@ impl Chain {
             let name = from.name_of("min_priority_fee_per_gas_wei", "TX_MIN_PRIORITY_FEE_PER_GAS_WEI");
             from.layers().fault(name, Problem::Above("TX_MAX_FEE_PER_GAS_WEI"));
         }
+        let noop_max_fee_per_gas = from.sound_wei("noop_max_fee_per_gas_wei", "TX_NOOP_MAX_FEE_PER_GAS_WEI");
+        if noop_max_fee_per_gas.is_some_and(|noop| max_fee_per_gas.is_some_and(|max| max > noop)) {
+            let name = from.name_of("max_fee_per_gas_wei", "TX_MAX_FEE_PER_GAS_WEI");
+            from.layers().fault(name, Problem::Above("TX_NOOP_MAX_FEE_PER_GAS_WEI"));
+        }
         Self {
             id,
             rpc_url,
@@ -158,6 +166,7 @@ impl Chain {
             fee_bump_bps: from.integer_u32("fee_bump_bps", "TX_FEE_BUMP_BASIS_POINTS", 1_000, MAX_BPS),
             max_fee_per_gas: max_fee_per_gas.unwrap_or_default(),
             max_replacements: from.integer_u32("max_replacements", "TX_MAX_REPLACEMENTS", 0, 1_000),
+            noop_max_fee_per_gas: noop_max_fee_per_gas.unwrap_or_default(),
             min_priority_fee: min_priority_fee.unwrap_or_default(),
             gas_buffer_bps: from.integer_u32("gas_buffer_bps", "TX_GAS_BUFFER_BASIS_POINTS", 0, MAX_BPS),
             lane_width: from.integer_u32("lane_width", "TX_LANE_WIDTH", 1, 10_000),

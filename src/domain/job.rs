@@ -21,6 +21,16 @@ pub enum Event {
     CancelAsked,
     /// A majority showed the receipt at TX_CONFIRMATIONS.
     ReceiptFinal { succeeded: bool },
+    /// The same for the no-op that used its nonce up: somebody had asked for cancellation, or its bytes were refused for good.
+    NoopFinal { cancelled: bool },
+    /// A majority proved that its nonce was used up by a transaction that is none of ours.
+    Superseded,
+    /// The same while nothing was signed: it may have another nonce.
+    NonceLost,
+    /// A reorganisation undid the end of its transaction.
+    Orphaned,
+    /// An operator wants it done again, from its revalidation on.
+    Replayed,
 }
 
 /// What clients are told, and what the history says.
@@ -55,6 +65,11 @@ pub fn next(from: JobState, event: Event) -> Result<Transition, Illegal> {
         // The chain decides, wherever the execution stands: a worker may have died between sending and saying so.
         (S::Queued | S::Processing | S::Retry | S::Submitted, E::ReceiptFinal { succeeded: true }) => S::Completed,
         (S::Queued | S::Processing | S::Retry | S::Submitted, E::ReceiptFinal { succeeded: false }) => S::Reverted,
+        (S::Queued | S::Processing | S::Retry | S::Submitted, E::NoopFinal { cancelled: true }) => S::Cancelled,
+        (S::Queued | S::Processing | S::Retry | S::Submitted, E::NoopFinal { cancelled: false } | E::Superseded) => S::Dead,
+        (S::Queued | S::Processing | S::Retry | S::Submitted, E::NonceLost) => S::Retry,
+        (S::Completed | S::Reverted | S::Cancelled | S::Dead, E::Orphaned) => S::Retry,
+        (S::Dead, E::Replayed) => S::Queued,
         (from, event) => return Err(Illegal { from, event }),
     };
     Ok(Transition { to, deliver: matches!(to, S::Queued | S::Retry | S::Processing) })
@@ -85,7 +100,7 @@ pub fn arrow(event: Event) -> Result<Arrow, Illegal> {
 }
 
 impl Event {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 15] = [
         Self::Delivered,
         Self::Sent,
         Self::NothingToDo,
@@ -95,6 +110,12 @@ impl Event {
         Self::CancelAsked,
         Self::ReceiptFinal { succeeded: true },
         Self::ReceiptFinal { succeeded: false },
+        Self::NoopFinal { cancelled: true },
+        Self::NoopFinal { cancelled: false },
+        Self::Superseded,
+        Self::NonceLost,
+        Self::Orphaned,
+        Self::Replayed,
     ];
 }
 
@@ -112,8 +133,8 @@ mod tests {
     }
 
     #[test]
-    fn a_final_state_has_no_way_out() {
-        assert!(arrows().all(|(from, ..)| !from.is_final()));
+    fn a_final_state_has_no_way_out_but_a_reorganisation_and_an_operator() {
+        assert!(arrows().all(|(from, event, _)| !from.is_final() || matches!(event, Event::Orphaned | Event::Replayed)));
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub enum Event {
     ConsumedByStranger,
     /// The allocation was released from the tail without ever having been signed.
     ReleasedUnsigned,
+    /// A reorganisation inside TX_REORG_LOOKBACK_BLOCKS undid the end: the bytes are as good as never sent.
+    Orphaned,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +48,8 @@ pub fn next(from: LineageState, event: Event) -> Result<Transition, Illegal> {
         (S::Signed | S::Broadcast | S::Replaced, E::ReplacementJournaled) => S::Replaced,
         (S::Signed | S::Broadcast | S::Replaced, E::ReceiptFinal { succeeded: true }) => S::Mined,
         (S::Signed | S::Broadcast | S::Replaced, E::ReceiptFinal { succeeded: false }) => S::Reverted,
-        (S::Signed | S::Broadcast | S::Replaced, E::ConsumedByStranger) => S::Superseded,
+        (S::Allocated | S::Signed | S::Broadcast | S::Replaced, E::ConsumedByStranger) => S::Superseded,
+        (S::Mined | S::Reverted, E::Orphaned) => S::Signed,
         (from, event) => return Err(Illegal { from, event }),
     };
     Ok(Transition { to })
@@ -59,7 +62,7 @@ pub fn sources(event: Event, to: LineageState) -> Vec<LineageState> {
 }
 
 impl Event {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Journaled,
         Self::Sent,
         Self::ReplacementJournaled,
@@ -67,6 +70,7 @@ impl Event {
         Self::ReceiptFinal { succeeded: false },
         Self::ConsumedByStranger,
         Self::ReleasedUnsigned,
+        Self::Orphaned,
     ];
 }
 
@@ -81,8 +85,8 @@ mod tests {
     }
 
     #[test]
-    fn a_final_state_has_no_way_out() {
-        assert!(arrows().all(|(from, ..)| !from.is_final()));
+    fn a_final_state_has_no_way_out_but_a_reorganisation() {
+        assert!(arrows().all(|(from, event, t)| !from.is_final() || (event == Event::Orphaned && t.to == LineageState::Signed)));
     }
 
     #[test]

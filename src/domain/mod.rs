@@ -10,6 +10,7 @@ pub mod fees;
 pub mod job;
 pub mod lineage;
 pub mod quorum;
+pub mod replacement;
 pub mod rpc_verdict;
 pub mod settlement;
 pub mod submission;

@@ -1,8 +1,12 @@
-//! When a receipt ends a nonce, and when bytes are sent again. Pure; called by the LaneReconciler.
+//! What ends a nonce, and what undoes an end. Pure; called by the LaneReconciler with what a majority showed.
+//!
+//! The order of the reads is part of the rule: first how many nonces the account has used up at a block, then the receipts from
+//! endpoints that are at that block or past it, then the canonical hash at the height of a receipt.
 
-use entity::states::LineageState;
+use super::job;
+use super::lineage;
+use entity::states::{AttemptPurpose, NoopReason};
 use entity::values::Hash;
-use std::time::Duration;
 
 /// What a majority showed of a receipt and of the chain at its height.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,20 +20,62 @@ pub struct Evidence {
 /// A receipt is final when its block is the canonical one and, itself counted, `confirmations` blocks deep.
 #[must_use]
 pub fn is_final(evidence: Evidence, head: u64, confirmations: u64) -> bool {
-    let deep = head.checked_sub(evidence.block).is_some_and(|above| above.saturating_add(1) >= confirmations);
-    deep && evidence.canonical == Some(evidence.block_hash)
+    is_deep(evidence.block, head, confirmations) && evidence.canonical == Some(evidence.block_hash)
 }
 
-/// Bytes that never left are due after `patience`; bytes that left are due after twice as long as the last time, at most sixteen times.
+/// Whether a block is, itself counted, `depth` blocks deep.
 #[must_use]
-pub fn is_due_again(state: LineageState, age: Duration, since_sent: Option<Duration>, sends: i32, patience: Duration) -> bool {
-    match (state, since_sent) {
-        (LineageState::Signed, None) => age >= patience,
-        (LineageState::Signed | LineageState::Broadcast | LineageState::Replaced, Some(since)) => {
-            let doublings = u32::try_from(sends).unwrap_or(0).clamp(1, 4);
-            since >= patience.saturating_mul(1 << doublings)
-        }
-        _ => false,
+pub fn is_deep(block: u64, head: u64, depth: u64) -> bool {
+    head.checked_sub(block).is_some_and(|above| above.saturating_add(1) >= depth)
+}
+
+/// What a final receipt means for the nonce and for the job. What mined decides, not what was wanted last.
+#[must_use]
+pub const fn outcome(purpose: AttemptPurpose, succeeded: bool, noop: Option<NoopReason>) -> (lineage::Event, job::Event) {
+    let ended = lineage::Event::ReceiptFinal { succeeded };
+    match purpose {
+        AttemptPurpose::Call | AttemptPurpose::Replacement => (ended, job::Event::ReceiptFinal { succeeded }),
+        AttemptPurpose::Noop => (ended, job::Event::NoopFinal { cancelled: matches!(noop, Some(NoopReason::Cancelled)) }),
+    }
+}
+
+/// What a majority showed of one of our hashes, where it matters whether there is a receipt at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shown {
+    Receipt,
+    /// A majority of endpoints at or past the block of the count has none.
+    Absent,
+    /// Errors, lag, disagreement: no ground for anything.
+    Unknown,
+}
+
+/// Whether a nonce was used up by a transaction that is none of ours: it is below what a majority has counted at TX_CONFIRMATIONS, and
+/// every hash that was ever signed for it is absent. Not one unknown may be among them, and not while many calls fail.
+#[must_use]
+pub fn is_consumed_by_stranger(nonce: u64, settled: u64, shown: &[Shown], calm: bool) -> bool {
+    calm && nonce < settled && shown.iter().all(|one| *one == Shown::Absent)
+}
+
+/// What became of an end that a reorganisation may still undo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Still there; may be undone.
+    Provisional,
+    /// TX_REORG_LOOKBACK_BLOCKS deep and still there.
+    Final,
+    /// A majority shows another block at its height.
+    Orphaned,
+    Unknown,
+}
+
+/// Where an end stands by the canonical hash at its height.
+#[must_use]
+pub fn standing(evidence: Evidence, head: u64, lookback: u64) -> Standing {
+    match evidence.canonical {
+        Some(hash) if hash != evidence.block_hash => Standing::Orphaned,
+        Some(_) if is_deep(evidence.block, head, lookback) => Standing::Final,
+        Some(_) => Standing::Provisional,
+        None => Standing::Unknown,
     }
 }
 
@@ -38,13 +84,14 @@ mod tests {
     use super::*;
 
     const HASH: Hash = Hash([7; 32]);
+    const OTHER: Hash = Hash([8; 32]);
 
     fn evidence(canonical: Option<Hash>) -> Evidence {
         Evidence { block: 100, block_hash: HASH, canonical }
     }
 
     #[test]
-    fn a_receipt_is_not_final_one_confirmation_short_and_is_final_at_the_last() {
+    fn txr_04_a_receipt_is_not_final_one_confirmation_short_and_is_final_at_the_last() {
         assert!(!is_final(evidence(Some(HASH)), 110, 12));
         assert!(is_final(evidence(Some(HASH)), 111, 12));
     }
@@ -57,21 +104,35 @@ mod tests {
 
     #[test]
     fn a_receipt_of_another_block_or_without_a_majority_on_the_canonical_hash_is_never_final() {
-        assert!(!is_final(evidence(Some(Hash([8; 32]))), 1_000, 12));
+        assert!(!is_final(evidence(Some(OTHER)), 1_000, 12));
         assert!(!is_final(evidence(None), 1_000, 12));
     }
 
     #[test]
-    fn bytes_that_were_sent_wait_longer_each_time_up_to_a_bound() {
-        let second = Duration::from_secs(1);
-        let due = |sends, since| is_due_again(LineageState::Broadcast, Duration::from_secs(999), Some(second * since), sends, second);
-        assert_eq!([due(1, 1), due(1, 2), due(2, 3), due(2, 4), due(50, 15), due(50, 16)], [false, true, false, true, false, true]);
+    fn txr_05_an_end_is_orphaned_only_by_another_hash_and_final_only_at_the_lookback() {
+        assert_eq!(standing(evidence(Some(OTHER)), 100, 64), Standing::Orphaned);
+        assert_eq!(standing(evidence(None), 1_000, 64), Standing::Unknown);
+        assert_eq!(standing(evidence(Some(HASH)), 162, 64), Standing::Provisional);
+        assert_eq!(standing(evidence(Some(HASH)), 163, 64), Standing::Final);
     }
 
     #[test]
-    fn an_unsigned_or_ended_nonce_has_nothing_to_send() {
-        for state in [LineageState::Allocated, LineageState::Mined, LineageState::Abandoned] {
-            assert!(!is_due_again(state, Duration::MAX, Some(Duration::MAX), 1, Duration::ZERO));
+    fn jrn_10_a_stranger_is_believed_only_when_every_own_hash_is_absent_at_a_settled_nonce() {
+        use Shown::{Absent, Receipt, Unknown};
+        assert!(is_consumed_by_stranger(4, 5, &[Absent, Absent], true));
+        assert!(is_consumed_by_stranger(4, 5, &[], true));
+        for shown in [&[Absent, Unknown][..], &[Receipt], &[Unknown]] {
+            assert!(!is_consumed_by_stranger(4, 5, shown, true));
         }
+        assert!(!is_consumed_by_stranger(5, 5, &[Absent], true));
+        assert!(!is_consumed_by_stranger(4, 5, &[Absent], false));
+    }
+
+    #[test]
+    fn n_08_what_mines_decides_what_the_job_becomes() {
+        let asked = Some(NoopReason::Cancelled);
+        assert_eq!(outcome(AttemptPurpose::Call, true, asked).1, job::Event::ReceiptFinal { succeeded: true });
+        assert_eq!(outcome(AttemptPurpose::Noop, true, asked).1, job::Event::NoopFinal { cancelled: true });
+        assert_eq!(outcome(AttemptPurpose::Noop, true, Some(NoopReason::Refused)).1, job::Event::NoopFinal { cancelled: false });
     }
 }

@@ -1,11 +1,11 @@
-//! The journal: encrypted signed bytes, and the state of the lineages they belong to. The TxJournal actor is the only writer.
+//! The journal: encrypted signed bytes, and the notes of giving them away. The TxJournal actor is the only writer.
 
 use super::arrays::{array, words};
 use super::{Db, Error, Reader};
 use crate::domain::fees::Price;
 use crate::domain::{job, lineage};
 use entity::ids::{ExecutionToken, JobId, LaneId, LineageId, WorkerId};
-use entity::states::{JobKind, JobState, LineageState};
+use entity::states::{LineageState, NoopReason};
 use entity::values::{Address, Hash, Wei};
 use sea_orm::QueryResult;
 use std::collections::{HashMap, HashSet};
@@ -57,7 +57,7 @@ pub struct Sent {
     pub answer: &'static str,
 }
 
-fn sendable() -> Vec<LineageState> {
+pub(super) fn sendable() -> Vec<LineageState> {
     LineageState::all().into_iter().filter(|state| lineage::next(*state, lineage::Event::Sent).is_ok()).collect()
 }
 
@@ -97,45 +97,6 @@ pub async fn resent(db: &Db, lane: LaneId, holder: WorkerId, batch: &[(LineageId
     db.execute("resent", include_str!("sql/resent.sql"), values).await
 }
 
-/// An open nonce of a lane.
-#[derive(Clone, Debug)]
-pub struct Open {
-    pub lineage: LineageId,
-    pub job: JobId,
-    pub nonce: i64,
-    pub state: LineageState,
-    pub sends: i32,
-    pub age: Duration,
-    pub since_sent: Option<Duration>,
-    /// Of every attempt, oldest first; empty while unsigned.
-    pub hashes: Vec<Hash>,
-}
-
-/// The open nonces of a lane from `from` on, lowest first.
-///
-/// # Errors
-/// See [`Error`].
-pub async fn open(db: &Reader, lane: LaneId, from: i64, limit: u32) -> Result<Vec<Open>, Error> {
-    let values = vec![lane.into(), from.into(), i64::from(limit).into()];
-    let rows = db.rows("open_lineages", include_str!("sql/open_lineages.sql"), values).await?;
-    rows.iter()
-        .map(|row| {
-            let since_sent: Option<f64> = row.try_get("", "since_sent_seconds")?;
-            let hashes: Vec<Vec<u8>> = row.try_get("", "hashes")?;
-            Ok(Open {
-                lineage: row.try_get("", "id")?,
-                job: row.try_get("", "job_id")?,
-                nonce: row.try_get("", "nonce")?,
-                state: row.try_get("", "state")?,
-                sends: row.try_get("", "sends")?,
-                age: Duration::try_from_secs_f64(row.try_get("", "age_seconds")?).unwrap_or_default(),
-                since_sent: since_sent.map(|s| Duration::try_from_secs_f64(s).unwrap_or_default()),
-                hashes: hashes.into_iter().filter_map(|hash| hash.try_into().ok().map(Hash)).collect(),
-            })
-        })
-        .collect()
-}
-
 /// A lineage that can be signed or sent: what the vault needs to open its bytes, or the call to sign.
 #[derive(Clone, Debug)]
 pub struct Stored {
@@ -150,7 +111,10 @@ pub struct Stored {
     pub value: Wei,
     pub data: Vec<u8>,
     pub gas_limit: i64,
-    /// The newest attempt, if one was signed.
+    pub noop: Option<NoopReason>,
+    /// Signed so far.
+    pub attempts: i32,
+    /// The newest attempt, if one was signed: the dearest, for prices only rise.
     pub bytes: Option<StoredBytes>,
 }
 
@@ -167,9 +131,9 @@ pub struct StoredBytes {
 /// # Errors
 /// See [`Error`].
 pub async fn stored(db: &Reader, lineages: &[LineageId]) -> Result<Vec<Stored>, Error> {
-    let sql = "SELECT l.id, l.job_id, l.lane_id, l.state, l.chain_id, l.signer, l.nonce, l.to_address, l.value, l.data, l.gas_limit, a.hash, a.key_id, a.iv, a.ciphertext
+    let sql = "SELECT l.id, l.job_id, l.lane_id, l.state, l.chain_id, l.signer, l.nonce, l.to_address, l.value, l.data, l.gas_limit, l.noop_reason, a.ordinal, a.hash, a.key_id, a.iv, a.ciphertext
                FROM holdfast.lineages l
-               LEFT JOIN LATERAL (SELECT hash, key_id, iv, ciphertext FROM holdfast.tx_attempts WHERE lineage_id = l.id ORDER BY ordinal DESC LIMIT 1) a ON true
+               LEFT JOIN LATERAL (SELECT ordinal, hash, key_id, iv, ciphertext FROM holdfast.tx_attempts WHERE lineage_id = l.id ORDER BY ordinal DESC LIMIT 1) a ON true
                WHERE l.id = ANY ($1::uuid[]) ORDER BY l.lane_id, l.nonce";
     let rows = db.rows("stored_bytes", sql, vec![array(lineages.iter().map(|id| id.0))]).await?;
     rows.iter().map(stored_row).collect()
@@ -198,62 +162,8 @@ fn stored_row(row: &QueryResult) -> Result<Stored, Error> {
         value: row.try_get("", "value")?,
         data: row.try_get("", "data")?,
         gas_limit: row.try_get("", "gas_limit")?,
+        noop: row.try_get("", "noop_reason")?,
+        attempts: row.try_get::<Option<i32>>("", "ordinal")?.unwrap_or_default(),
         bytes,
     })
-}
-
-/// A receipt that a majority showed at TX_CONFIRMATIONS, and the proof of it as JSON text.
-#[derive(Clone, Debug)]
-pub struct Settled {
-    pub lineage: LineageId,
-    pub hash: Hash,
-    pub succeeded: bool,
-    pub block_number: i64,
-    pub block_hash: Hash,
-    pub gas_used: i64,
-    pub gas_price: Wei,
-    pub proof: String,
-}
-
-/// What ended.
-#[derive(Clone, Copy, Debug)]
-pub struct Ended {
-    pub lineage: LineageId,
-    pub kind: JobKind,
-    pub state: JobState,
-    pub since_sent: Duration,
-}
-
-/// Ends lineages and their jobs by their receipts.
-///
-/// # Errors
-/// See [`Error`]; the next look at the lane finds the same receipts.
-pub async fn settle(db: &Db, lane: LaneId, holder: WorkerId, batch: &[Settled]) -> Result<Vec<Ended>, Error> {
-    let receipt = lineage::Event::ReceiptFinal { succeeded: true };
-    let arrow = job::arrow(job::Event::ReceiptFinal { succeeded: true }).map_err(|e| Error::Answer(e.to_string()))?;
-    let values = vec![
-        array(batch.iter().map(|s| s.lineage.0)),
-        array(batch.iter().map(|s| s.hash)),
-        array(batch.iter().map(|s| s.succeeded)),
-        array(batch.iter().map(|s| s.block_number)),
-        array(batch.iter().map(|s| s.block_hash)),
-        array(batch.iter().map(|s| s.gas_used)),
-        array(batch.iter().map(|s| s.gas_price)),
-        array(batch.iter().map(|s| s.proof.clone())),
-        lane.into(),
-        holder.into(),
-        words(lineage::sources(receipt, LineageState::Mined)),
-        words(arrow.from),
-    ];
-    let rows = db.rows("settle", include_str!("sql/settle.sql"), values).await?;
-    rows.iter()
-        .map(|row| {
-            Ok(Ended {
-                lineage: row.try_get("", "lineage_id")?,
-                kind: row.try_get("", "kind")?,
-                state: row.try_get("", "state")?,
-                since_sent: Duration::try_from_secs_f64(row.try_get("", "since_sent_seconds")?).unwrap_or_default(),
-            })
-        })
-        .collect()
 }

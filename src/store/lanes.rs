@@ -149,14 +149,26 @@ fn reserved(row: &QueryResult) -> Result<Reserved, Error> {
     })
 }
 
+/// A lane whose settling this process has.
+#[derive(Clone, Debug)]
+pub struct Leased {
+    pub lane: Lane,
+    /// How long the chain has waited for its `latest_nonce`.
+    pub head_for: Duration,
+}
+
 /// Takes or keeps the settling of a lane; None while another process has it.
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn lease(db: &Db, id: LaneId, holder: WorkerId, lease: Duration) -> Result<Option<Lane>, Error> {
+pub async fn lease(db: &Db, id: LaneId, holder: WorkerId, lease: Duration) -> Result<Option<Leased>, Error> {
     let ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
     let rows = db.rows("lease_lane", include_str!("sql/lease_lane.sql"), vec![id.into(), holder.into(), ms.into()]).await?;
-    rows.first().map(lane).transpose()
+    let leased = |row: &QueryResult| {
+        let head_for = Duration::try_from_secs_f64(row.try_get("", "head_seconds")?).unwrap_or_default();
+        Ok(Leased { lane: lane(row)?, head_for })
+    };
+    rows.first().map(leased).transpose()
 }
 
 /// Gives the settling of every lane back, for a drain.
@@ -168,13 +180,36 @@ pub async fn release_leases(db: &Db, holder: WorkerId) -> Result<u64, Error> {
     db.execute("release_leases", sql, vec![holder.into()]).await
 }
 
-/// Notes what a majority showed of a lane's nonces.
+/// What was seen of a lane's nonces.
+#[derive(Clone, Copy, Debug)]
+pub struct Observed {
+    /// Used up at the newest block, and at TX_CONFIRMATIONS.
+    pub latest: i64,
+    pub settled: i64,
+    /// With what one pool has: a hint.
+    pub pending: Option<i64>,
+    pub block: i64,
+}
+
+/// Notes what a majority showed of a lane's nonces. True: the chain had used up nonces that were never given out here, and the fence
+/// has followed.
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn observe(db: &Db, id: LaneId, holder: WorkerId, latest: i64, settled: i64) -> Result<(), Error> {
-    db.execute("observe_lane", include_str!("sql/observe_lane.sql"), vec![id.into(), holder.into(), latest.into(), settled.into()]).await?;
-    Ok(())
+pub async fn observe(db: &Db, id: LaneId, holder: WorkerId, seen: Observed) -> Result<bool, Error> {
+    let values = vec![id.into(), holder.into(), seen.latest.into(), seen.settled.into(), seen.pending.into(), seen.block.into()];
+    let rows = db.rows("observe_lane", include_str!("sql/observe_lane.sql"), values).await?;
+    rows.first().map_or(Ok(false), |row| Ok(row.try_get("", "adopted")?))
+}
+
+/// Freezes a lane: an end that nothing should undo was undone. Only an operator lifts this.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn freeze(db: &Db, id: LaneId, holder: WorkerId, reason: &str) -> Result<bool, Error> {
+    let sql = "UPDATE holdfast.lanes SET state = 'frozen', reason = $3, updated_at = now()
+               WHERE id = $1 AND lease_holder = $2 AND lease_until > now() AND state IN ('active', 'paused', 'draining', 'drained')";
+    Ok(db.execute("freeze_lane", sql, vec![id.into(), holder.into(), reason.into()]).await? == 1)
 }
 
 /// Pauses an active lane, or lets a lane that was paused for `reason` run again. Only the holder of the lease does this.

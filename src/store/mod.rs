@@ -16,6 +16,7 @@ pub mod lanes;
 pub mod login;
 pub mod outbox;
 pub mod owner;
+pub mod settling;
 pub mod standing;
 pub mod transactions;
 pub mod workers;

@@ -26,7 +26,7 @@ const JOB_STATES: [&str; 12] = [
     "cancelled",
 ];
 const LINEAGE_STATES: [&str; 8] = ["allocated", "signed", "broadcast", "replaced", "mined", "reverted", "superseded", "abandoned"];
-const LANE_STATES: [&str; 5] = ["active", "paused", "draining", "drained", "retired"];
+const LANE_STATES: [&str; 6] = ["active", "paused", "draining", "drained", "retired", "frozen"];
 const WORKER_STATES: [&str; 6] = ["starting", "active", "draining", "drained", "stopped", "stale"];
 
 catalogue! {
@@ -84,6 +84,15 @@ catalogue! {
     histogram TX_BROADCAST_TO_FINAL_SECONDS = "holdfast_tx_broadcast_to_final_seconds" { chain } "Time from the first broadcast to a final outcome.";
     counter TX_REBROADCASTS = "holdfast_tx_rebroadcasts_total" { chain, reason } "Identical bytes sent again.";
 
+    counter TX_REPLACEMENTS = "holdfast_tx_replacements_total" { chain, purpose: ["replacement", "noop"] } "Dearer attempts signed at a nonce that has one.";
+    counter REPLACEMENT_CAPPED = "holdfast_tx_replacement_capped_total" { chain, signer } "Times nonces came to stand at the limit of price or count.";
+    counter REORG_REVIVED = "holdfast_tx_reorg_revived_total" { chain } "Ends that a reorganisation undid and whose bytes are sent again.";
+    counter FOREIGN_NONCE_USE = "holdfast_foreign_nonce_use_total" { chain, signer } "Nonces of a signer that were used up by a transaction that is not ours.";
+    counter FINALITY_VIOLATIONS = "holdfast_finality_violations_total" { chain, signer } "Ends that were undone after TX_REORG_LOOKBACK_BLOCKS.";
+
+    gauge SIGNER_NONCE_PENDING = "holdfast_signer_nonce_pending" { chain, signer } "Nonce of the account with what one pool has; a hint.";
+    gauge SIGNER_NONCE_DRIFT = "holdfast_signer_nonce_drift" { chain, signer } "Above zero: nonces used on the chain that the fence has not reached. Below: nonces given out that are neither mined nor open.";
+    gauge SIGNER_CAPPED = "holdfast_signer_capped_nonces" { chain, signer } "Open nonces that stand at the limit of price or count.";
     gauge SIGNER_NONCE_FENCE = "holdfast_signer_nonce_fence" { chain, signer } "Next nonce a lane gives out.";
     gauge SIGNER_NONCE_LATEST = "holdfast_signer_nonce_latest" { chain, signer } "Nonce of the account in the newest block.";
     gauge SIGNER_IN_FLIGHT = "holdfast_signer_in_flight" { chain, signer } "Open nonces of a lane.";

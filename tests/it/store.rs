@@ -474,7 +474,7 @@ async fn non_04_plans_are_dealt_in_turn_and_lanes_that_are_full_or_fenced_get_no
         .execute(&place.owner)
         .await
         .unwrap();
-    sqlx::query("UPDATE holdfast.lanes SET next_nonce = 16 WHERE signer = $1")
+    sqlx::query("UPDATE holdfast.lanes SET next_nonce = 16, settled_nonce = 16 WHERE signer = $1")
         .bind(signers[1].0.to_vec())
         .execute(&place.owner)
         .await

@@ -18,7 +18,7 @@ ALTER TABLE holdfast.lineages
     ADD CONSTRAINT lineages_finalized_is_ended CHECK (finalized_at IS NULL OR ended_at IS NOT NULL);
 -- Ends that a reorganisation may still undo.
 CREATE INDEX lineages_provisional ON holdfast.lineages (lane_id, block_number) WHERE state IN ('mined', 'reverted') AND finalized_at IS NULL;
-CREATE INDEX lineages_finalized ON holdfast.lineages (lane_id, nonce DESC) WHERE finalized_at IS NOT NULL;
+CREATE INDEX lineages_finalized ON holdfast.lineages (lane_id, block_number DESC) WHERE finalized_at IS NOT NULL;
 
 ALTER TABLE holdfast.tx_attempts
     -- EIP-2718: 0 is a legacy transaction (both prices are its gas price), 2 is EIP-1559. A replacement keeps the type.
@@ -74,14 +74,14 @@ END $$;
 CREATE TRIGGER lineages_ended_is_immutable BEFORE UPDATE ON holdfast.lineages
     FOR EACH ROW WHEN (OLD.ended_at IS NOT NULL) EXECUTE FUNCTION holdfast.guard_ended_lineage();
 
--- The fence moves only together with the nonces that it gives out or takes back.
+-- The fence moves only together with the nonces that it gives out or takes back, or over nonces that a majority has seen used up.
 CREATE FUNCTION holdfast.guard_fence() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     bound bigint;
 BEGIN
     SELECT count(*) INTO bound FROM holdfast.lineages l
     WHERE l.chain_id = NEW.chain_id AND l.signer = NEW.signer AND l.state <> 'abandoned' AND l.nonce >= least(OLD.next_nonce, NEW.next_nonce);
-    IF NEW.next_nonce > OLD.next_nonce AND bound <> NEW.next_nonce - OLD.next_nonce THEN
+    IF NEW.next_nonce > OLD.next_nonce AND bound <> NEW.next_nonce - OLD.next_nonce AND NEW.next_nonce > NEW.settled_nonce THEN
         RAISE EXCEPTION 'lane %: the fence may not move from % to %: % nonces are bound there', OLD.id, OLD.next_nonce, NEW.next_nonce, bound
             USING ERRCODE = 'restrict_violation';
     END IF;

@@ -1,8 +1,10 @@
 //! TxJournal: signed bytes and the state of lineages. Signs on CPU threads, encrypts, and commits all attempts that wait in one
 //! statement; gives journaled bytes, and nothing else, to the chain. The only caller of `store::journal`'s writes.
 
+mod replace;
 mod send;
 
+pub use replace::Priced;
 pub use send::Submitted;
 
 use super::rpc_quorum;
@@ -11,10 +13,10 @@ use crate::domain::fees::{self, Price, Quote};
 use crate::domain::transaction::Eip1559;
 use crate::fail;
 use crate::signer::{self, Binding, Keyring, Sealed, Vault};
-use crate::store::journal::{Ended, Open, Record, Settled, Stored};
+use crate::store::journal::{Record, Stored};
 use crate::store::{self, Db};
 use crate::telemetry::metrics;
-use entity::ids::{ExecutionToken, JobId, LaneId, LineageId, WorkerId};
+use entity::ids::{ExecutionToken, JobId, LineageId};
 use entity::states::LineageState;
 use entity::values::{Address, Hash, Wei};
 use futures::FutureExt;
@@ -119,22 +121,6 @@ impl Handle {
     pub fn loaded(&self) -> Vec<Address> {
         self.work.keys.addresses().copied().collect()
     }
-
-    /// Ends lineages by receipts that a majority showed; for the settling of a lane, under its lease.
-    ///
-    /// # Errors
-    /// See [`store::Error`].
-    pub async fn settle(&self, lane: LaneId, holder: WorkerId, batch: &[Settled]) -> Result<Vec<Ended>, store::Error> {
-        store::journal::settle(&self.work.db, lane, holder, batch).await
-    }
-
-    /// The open nonces of a lane, lowest first.
-    ///
-    /// # Errors
-    /// See [`store::Error`].
-    pub async fn open(&self, lane: LaneId, from: i64, limit: u32) -> Result<Vec<Open>, store::Error> {
-        store::journal::open(&self.work.db.reader(), lane, from, limit).await
-    }
 }
 
 impl Work {
@@ -145,7 +131,7 @@ impl Work {
         Ok(fees::price(quote, desk.settings.min_priority_fee, desk.settings.max_fee_per_gas)?)
     }
 
-    fn unsigned(&self, one: &ToSign) -> Result<(Eip1559, Price), Error> {
+    fn draft(&self, one: &ToSign) -> Result<Draft, Error> {
         let price = self.price(one)?;
         let number = |value: i64| u64::try_from(value).map_err(|_| Error::Sign("a negative number".into()));
         let transaction = Eip1559 {
@@ -158,38 +144,21 @@ impl Work {
             value: one.value,
             data: one.data.clone(),
         };
-        Ok((transaction, price))
+        Ok(Draft { lineage: one.lineage, signer: one.signer, transaction, price })
     }
 
     async fn commit(&self, batch: Vec<ToSign>) -> Vec<Answer> {
         let began = Instant::now();
-        let mut answers: Vec<Option<Answer>> = Vec::new();
-        let (mut places, mut unsigned, mut digests) = (Vec::new(), Vec::new(), Vec::new());
-        for (place, one) in batch.iter().enumerate() {
-            answers.push(None);
-            let Some(key) = self.keys.signer(&one.signer) else {
-                answers[place] = Some(Err(Error::NoKey(one.signer)));
-                continue;
-            };
-            match self.unsigned(one) {
-                Ok((transaction, price)) => {
-                    digests.push((key.clone(), transaction.sighash()));
-                    unsigned.push((transaction, price));
-                    places.push(place);
-                }
-                Err(error) => answers[place] = Some(Err(error)),
-            }
-        }
-        let signatures = signer::sign_many(digests).await;
-        let mut records = Vec::with_capacity(places.len());
-        for ((place, (transaction, price)), signature) in places.iter().zip(unsigned).zip(signatures) {
-            match self.seal(&batch[*place], &transaction, price, signature) {
-                Ok((record, journaled)) => {
-                    records.push(record);
-                    answers[*place] = Some(Ok(journaled));
-                }
-                Err(error) => answers[*place] = Some(Err(error)),
-            }
+        let drafts = batch.iter().map(|one| self.draft(one)).collect();
+        let sealed = self.sign(drafts).await;
+        let mut answers: Vec<Answer> = Vec::with_capacity(batch.len());
+        let mut records = Vec::with_capacity(batch.len());
+        for (one, sealed) in batch.iter().zip(sealed) {
+            answers.push(sealed.map(|sealed| {
+                let (record, journaled) = journaled(one, sealed);
+                records.push(record);
+                journaled
+            }));
         }
         if let Some(one) = batch.first() {
             metrics::TX_SIGN_SECONDS.record(began.elapsed().as_secs_f64(), &[&one.chain_id.to_string()]);
@@ -198,7 +167,7 @@ impl Work {
         let written =
             if records.is_empty() { Ok(std::collections::HashSet::new()) } else { store::journal::record(&self.db, &records).await };
         fail::point("journal.committed");
-        let answer = |answer: Option<Answer>| match (answer.unwrap_or(Err(Error::Lost)), &written) {
+        let answer = |answer: Answer| match (answer, &written) {
             (Ok(journaled), Ok(written)) if written.contains(&journaled.lineage) => Ok(journaled),
             (Ok(_), Ok(_)) => {
                 metrics::EXECUTION_FENCED.add(1, &["journal"]);
@@ -210,43 +179,32 @@ impl Work {
         answers.into_iter().map(answer).collect()
     }
 
-    fn seal(
-        &self,
-        one: &ToSign,
-        transaction: &Eip1559,
-        price: Price,
-        signature: Result<crate::domain::transaction::Signature, signer::Error>,
-    ) -> Result<(Record, Journaled), Error> {
-        let signed = transaction.signed(&signature.map_err(|e| Error::Sign(e.to_string()))?);
-        let binding = Binding {
-            lineage: one.lineage,
-            chain_id: transaction.chain_id,
-            signer: one.signer,
-            nonce: transaction.nonce,
-            hash: signed.hash,
+    /// Signs on CPU threads and encrypts; answers in the order of the input. Nothing is kept yet.
+    async fn sign(&self, drafts: Vec<Result<Draft, Error>>) -> Vec<Result<SealedDraft, Error>> {
+        let mut digests = Vec::with_capacity(drafts.len());
+        let mut ready = Vec::with_capacity(drafts.len());
+        for draft in drafts {
+            ready.push(draft.and_then(|draft| {
+                let key = self.keys.signer(&draft.signer).ok_or(Error::NoKey(draft.signer))?;
+                digests.push((key.clone(), draft.transaction.sighash()));
+                Ok(draft)
+            }));
+        }
+        let mut signatures = signer::sign_many(digests).await.into_iter();
+        let seal = |draft: Draft| {
+            let signature = signatures.next().ok_or(Error::Lost)?.map_err(|e| Error::Sign(e.to_string()))?;
+            self.seal(draft, &signature)
         };
+        let mut seal = seal;
+        ready.into_iter().map(|draft| draft.and_then(&mut seal)).collect()
+    }
+
+    fn seal(&self, draft: Draft, signature: &crate::domain::transaction::Signature) -> Result<SealedDraft, Error> {
+        let Draft { lineage, signer, transaction, price } = draft;
+        let signed = transaction.signed(signature);
+        let binding = Binding { lineage, chain_id: transaction.chain_id, signer, nonce: transaction.nonce, hash: signed.hash };
         let sealed = self.vault.seal(&binding, &signed.raw).map_err(|e| Error::Vault(e.to_string()))?;
-        let record = Record {
-            lineage: one.lineage,
-            job: one.job,
-            token: one.token,
-            hash: signed.hash,
-            price,
-            gas_limit: one.gas_limit,
-            key_id: sealed.key_id,
-            iv: sealed.iv,
-            ciphertext: sealed.ciphertext,
-        };
-        let journaled = Journaled {
-            lineage: one.lineage,
-            job: one.job,
-            token: one.token,
-            chain_id: one.chain_id,
-            nonce: one.nonce,
-            hash: signed.hash,
-            raw: signed.raw,
-        };
-        Ok((record, journaled))
+        Ok(SealedDraft { hash: signed.hash, raw: signed.raw, price, sealed })
     }
 
     /// The bytes of a journaled lineage, or None while it is unsigned.
@@ -268,6 +226,39 @@ impl Work {
         })?;
         Ok(Some((bytes.hash, raw.to_vec())))
     }
+}
+
+/// A transaction that waits for its signature.
+struct Draft {
+    lineage: LineageId,
+    signer: Address,
+    transaction: Eip1559,
+    price: Price,
+}
+
+/// Signed and encrypted, not yet kept.
+struct SealedDraft {
+    hash: Hash,
+    raw: Vec<u8>,
+    price: Price,
+    sealed: Sealed,
+}
+
+fn journaled(one: &ToSign, draft: SealedDraft) -> (Record, Journaled) {
+    let SealedDraft { hash, raw, price, sealed } = draft;
+    let record = Record {
+        lineage: one.lineage,
+        job: one.job,
+        token: one.token,
+        hash,
+        price,
+        gas_limit: one.gas_limit,
+        key_id: sealed.key_id,
+        iv: sealed.iv,
+        ciphertext: sealed.ciphertext,
+    };
+    let journaled = Journaled { lineage: one.lineage, job: one.job, token: one.token, chain_id: one.chain_id, nonce: one.nonce, hash, raw };
+    (record, journaled)
 }
 
 /// Whether a lineage may still be sent.

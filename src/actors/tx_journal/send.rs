@@ -130,7 +130,7 @@ fn to_sign(stored: &Stored, token: ExecutionToken) -> ToSign {
 }
 
 impl Work {
-    async fn give(&self, chain_id: i64, raws: Vec<RawTx>) -> Vec<SendOutcome> {
+    pub(super) async fn give(&self, chain_id: i64, raws: Vec<RawTx>) -> Vec<SendOutcome> {
         let Some(desk) = self.chains.desk(chain_id) else { return Vec::new() };
         desk.chain.send_raw(raws).await
     }

@@ -2,31 +2,29 @@
 -- Whoever still executes the job is fenced. Only the holder of the lane's lease writes.
 -- Locks: jobs, then lineages, in the order of job_id. Served by: lineages_pkey, jobs_pkey, outbox_pkey.
 WITH input AS (
-    SELECT * FROM unnest($1::uuid[], $2::bytea[], $3::boolean[], $4::bigint[], $5::bytea[], $6::bigint[], $7::numeric[], $8::text[])
-        AS t (lineage_id, hash, succeeded, block_number, block_hash, gas_used, gas_price, proof)
+    SELECT * FROM unnest($1::uuid[], $2::bytea[], $3::text[], $4::bigint[], $5::bytea[], $6::bigint[], $7::numeric[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[])
+        AS t (lineage_id, hash, lineage_state, block_number, block_hash, gas_used, gas_price, proof, job_state, error_type, error_title, error_detail)
 ), lease AS (
-    SELECT id FROM holdfast.lanes WHERE id = $9 AND lease_holder = $10 AND lease_until > now()
+    SELECT id FROM holdfast.lanes WHERE id = $13 AND lease_holder = $14 AND lease_until > now()
 ), held AS (
-    SELECT i.*, j.id AS job_id, j.state AS job_state, j.attempts
+    SELECT i.*, j.id AS job_id, j.state AS was, j.attempts
     FROM input i JOIN holdfast.lineages l ON l.id = i.lineage_id JOIN lease ON lease.id = l.lane_id JOIN holdfast.jobs j ON j.id = l.job_id
-    WHERE l.state = ANY ($11::text[]) AND j.state = ANY ($12::text[])
+    WHERE l.state = ANY ($15::text[]) AND j.state = ANY ($16::text[])
     ORDER BY j.id FOR UPDATE OF j, l
 ), ended AS (
-    UPDATE holdfast.lineages l SET state = CASE WHEN h.succeeded THEN 'mined' ELSE 'reverted' END, mined_hash = h.hash, block_number = h.block_number,
+    UPDATE holdfast.lineages l SET state = h.lineage_state, mined_hash = h.hash, block_number = h.block_number,
         block_hash = h.block_hash, gas_used = h.gas_used, effective_gas_price = h.gas_price, proof = h.proof::jsonb, updated_at = now(), ended_at = now()
     FROM held h WHERE l.id = h.lineage_id
     RETURNING l.id, l.created_at, l.last_sent_at
 ), moved AS (
-    UPDATE holdfast.jobs j SET state = CASE WHEN h.succeeded THEN 'completed' ELSE 'reverted' END, version = j.version + 1, execution_token = NULL,
+    UPDATE holdfast.jobs j SET state = h.job_state, version = j.version + 1, execution_token = NULL,
         worker_id = NULL, processing_since = NULL, updated_at = now(), finished_at = now(),
-        error_type = CASE WHEN h.succeeded THEN NULL ELSE 'reverted' END,
-        error_title = CASE WHEN h.succeeded THEN NULL ELSE 'The transaction reverted on the chain' END,
-        error_detail = NULL
+        error_type = NULLIF(h.error_type, ''), error_title = NULLIF(h.error_title, ''), error_detail = NULLIF(h.error_detail, '')
     FROM held h WHERE j.id = h.job_id
-    RETURNING j.id, j.kind, j.state, j.version, h.lineage_id, h.job_state, h.attempts
+    RETURNING j.id, j.kind, j.state, j.version, h.lineage_id, h.was, h.attempts
 ), attempt AS (
     UPDATE holdfast.job_attempts a SET finished_at = now(), outcome = 'fenced'
-    FROM moved m WHERE a.job_id = m.id AND a.number = m.attempts AND m.job_state = 'processing' AND a.finished_at IS NULL
+    FROM moved m WHERE a.job_id = m.id AND a.number = m.attempts AND m.was = 'processing' AND a.finished_at IS NULL
 ), delivery AS (
     UPDATE holdfast.outbox o SET next_at = NULL FROM moved m WHERE o.job_id = m.id AND o.next_at IS NOT NULL
 ), event AS (

@@ -1,0 +1,187 @@
+//! Ends nonces: by a receipt that a majority showed deep enough, or by the proof that a stranger used the nonce up.
+
+use super::rpc_quorum::View;
+use super::{Work, number};
+use crate::chain::{Receipt, ReceiptVotes};
+use crate::domain::quorum::Decision;
+use crate::domain::settlement::{self, Evidence, Shown};
+use crate::domain::{job, lineage};
+use crate::fail;
+use crate::store;
+use crate::store::lanes::Lane;
+use crate::store::settling::{Open, Settled, Superseded};
+use crate::telemetry::metrics;
+use entity::states::{AttemptPurpose, JobState, LineageState};
+use entity::values::Hash;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+impl Work {
+    /// Looks at every open nonce that the account has used up at TX_CONFIRMATIONS.
+    pub(super) async fn end(&self, lane: &Lane, open: &[Open], settled: i64, view: View) -> Result<(), store::Error> {
+        let consumed: Vec<&Open> = open.iter().filter(|one| one.nonce < settled).collect();
+        if consumed.is_empty() {
+            return Ok(());
+        }
+        let hashes: Vec<Hash> = consumed.iter().flat_map(|one| one.attempts.iter().map(|(hash, _)| *hash)).collect();
+        // After the count, and only from endpoints that are where the count was made.
+        let told = self.desk.chain.receipts(hashes.clone(), view.reached).await;
+        let told: HashMap<Hash, ReceiptVotes> = hashes.into_iter().zip(told).collect();
+        let canonical = self.canonical(told.values().filter_map(receipt).map(|receipt| receipt.block_number).collect()).await;
+        let (mut ended, mut lost) = (Vec::new(), Vec::new());
+        for one in consumed {
+            let found = one.attempts.iter().find_map(|(hash, purpose)| Some((*hash, *purpose, told.get(hash)?, receipt(told.get(hash)?)?)));
+            match found {
+                Some((hash, purpose, votes, receipt)) => ended.extend(self.settled(one, (hash, purpose), votes, receipt, &canonical, view)),
+                None => lost.extend(self.superseded(one, settled, &told, view)),
+            }
+        }
+        fail::point("settle.decided");
+        self.record_ends(&ended).await?;
+        self.record_losses(lane, &lost).await?;
+        fail::point("settle.committed");
+        Ok(())
+    }
+
+    pub(super) async fn canonical(&self, mut heights: Vec<u64>) -> HashMap<u64, Hash> {
+        heights.sort_unstable();
+        heights.dedup();
+        let told = self.desk.chain.block_hashes(heights.clone()).await;
+        heights.into_iter().zip(told).filter_map(|(height, decision)| Some((height, decision.agreed().flatten()?))).collect()
+    }
+
+    fn settled(
+        &self,
+        one: &Open,
+        (hash, purpose): (Hash, AttemptPurpose),
+        votes: &ReceiptVotes,
+        receipt: &Receipt,
+        canonical: &HashMap<u64, Hash>,
+        view: View,
+    ) -> Option<Settled> {
+        let evidence = Evidence {
+            block: receipt.block_number,
+            block_hash: receipt.block_hash,
+            canonical: canonical.get(&receipt.block_number).copied(),
+        };
+        if !settlement::is_final(evidence, view.reached, self.desk.settings.confirmations) {
+            return None;
+        }
+        let (lineage_event, job_event) = settlement::outcome(purpose, receipt.succeeded, one.noop);
+        let proof = json!({
+            "rule": "receipt", "head": view.reached, "confirmations": self.desk.settings.confirmations, "purpose": purpose.as_str(),
+            "block": {"number": receipt.block_number, "hash": receipt.block_hash.to_string()},
+            "votes": tally(votes), "answers": answers(votes),
+        });
+        Some(Settled {
+            lineage: one.lineage,
+            hash,
+            lineage_event,
+            job_event,
+            block_number: number(receipt.block_number),
+            block_hash: receipt.block_hash,
+            gas_used: number(receipt.gas_used),
+            gas_price: receipt.effective_gas_price.unwrap_or_default(),
+            proof: proof.to_string(),
+            error: told_as(lineage_event, job_event, one),
+        })
+    }
+
+    /// The proof that a stranger used the nonce up, or None where nothing may be concluded.
+    fn superseded(&self, one: &Open, settled: i64, told: &HashMap<Hash, ReceiptVotes>, view: View) -> Option<Superseded> {
+        let votes: Vec<&ReceiptVotes> = one.attempts.iter().filter_map(|(hash, _)| told.get(hash)).collect();
+        let shown: Vec<Shown> = votes
+            .iter()
+            .map(|votes| match &votes.decision {
+                Decision::Agreed(None, _) => Shown::Absent,
+                Decision::Agreed(Some(_), _) => Shown::Receipt,
+                Decision::Split | Decision::Insufficient => Shown::Unknown,
+            })
+            .collect();
+        let (nonce, counted) = (u64::try_from(one.nonce).ok()?, u64::try_from(settled).ok()?);
+        let complete = shown.len() == one.attempts.len();
+        if !complete || !settlement::is_consumed_by_stranger(nonce, counted, &shown, self.desk.chain.calm()) {
+            tracing::warn!(event = "nonce_without_receipt", lineage = %one.lineage, nonce = one.nonce, "the nonce is used up and no majority shows a receipt of ours");
+            return None;
+        }
+        let hashes: Vec<Value> = one
+            .attempts
+            .iter()
+            .zip(&votes)
+            .map(|((hash, _), votes)| json!({"hash": hash.to_string(), "votes": tally(votes), "answers": answers(votes)}))
+            .collect();
+        let counted_at = view.reached.saturating_sub(self.desk.settings.confirmations.saturating_sub(1));
+        let proof = json!({
+            "rule": "consumed_by_stranger", "head": view.reached, "confirmations": self.desk.settings.confirmations,
+            "account_nonce": {"count": settled, "block": counted_at}, "absent": hashes,
+        });
+        Some(Superseded { lineage: one.lineage, proof: proof.to_string(), hashes: i32::try_from(one.attempts.len()).ok()? })
+    }
+
+    async fn record_ends(&self, ended: &[Settled]) -> Result<(), store::Error> {
+        if ended.is_empty() {
+            return Ok(());
+        }
+        let written = self.journal.settle(self.lane, self.holder, ended).await?;
+        let label = self.desk.label();
+        for one in written {
+            let to = if one.state == JobState::Reverted { LineageState::Reverted } else { LineageState::Mined };
+            metrics::TX_TRANSITIONS.add(1, &[&label, to.as_str()]);
+            metrics::JOBS_FINISHED.add(1, &[one.kind.as_str(), one.state.as_str()]);
+            metrics::TX_BROADCAST_TO_FINAL_SECONDS.record(one.since_sent.as_secs_f64(), &[&label]);
+        }
+        Ok(())
+    }
+
+    async fn record_losses(&self, lane: &Lane, lost: &[Superseded]) -> Result<(), store::Error> {
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let (label, signer) = (self.desk.label(), lane.signer.to_string());
+        for (lineage, kind, state) in self.journal.supersede(self.lane, self.holder, lost).await? {
+            metrics::TX_TRANSITIONS.add(1, &[&label, LineageState::Superseded.as_str()]);
+            metrics::FOREIGN_NONCE_USE.add(1, &[&label, &signer]);
+            if state.is_final() {
+                metrics::JOBS_FINISHED.add(1, &[kind.as_str(), state.as_str()]);
+            }
+            tracing::error!(
+                event = "tx_superseded", %lineage, lane = %self.lane, %signer, job_state = %state,
+                "somebody else sends with this key: its nonce was used up by a transaction that is not ours"
+            );
+        }
+        Ok(())
+    }
+}
+
+fn receipt(votes: &ReceiptVotes) -> Option<&Receipt> {
+    if let Decision::Agreed(Some(receipt), _) = &votes.decision { Some(receipt) } else { None }
+}
+
+fn tally(votes: &ReceiptVotes) -> Value {
+    json!({"agreeing": votes.votes.agreeing, "differing": votes.votes.differing, "abstaining": votes.votes.abstaining})
+}
+
+fn answers(votes: &ReceiptVotes) -> Value {
+    votes
+        .answers
+        .iter()
+        .map(|(endpoint, answer)| (endpoint.clone(), Value::from(answer.as_str())))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+/// What the client is told of an end that is no success.
+fn told_as(nonce: lineage::Event, job: job::Event, one: &Open) -> (&'static str, &'static str, String) {
+    match job {
+        job::Event::NoopFinal { cancelled: true } => {
+            ("cancelled", "Cancelled: a no-op used its nonce up", one.noop_detail.clone().unwrap_or_default())
+        }
+        job::Event::NoopFinal { cancelled: false } => {
+            ("refused", "The chain refused the transaction; a no-op used its nonce up", one.noop_detail.clone().unwrap_or_default())
+        }
+        _ if nonce == (lineage::Event::ReceiptFinal { succeeded: false }) => {
+            ("reverted", "The transaction reverted on the chain", String::new())
+        }
+        _ => ("", "", String::new()),
+    }
+}

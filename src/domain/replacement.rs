@@ -1,0 +1,159 @@
+//! What is done about a nonce that the chain has not taken yet: wait, give the same bytes again, offer more, or use the nonce up by a
+//! transfer of nothing. Pure; called by the LaneReconciler for every open nonce of a lane, the head of the lane first.
+//!
+//! Nodes take a replacement only when both fees rise by a tenth (geth `pricebump`, reth the same and strictly more), so both rise from
+//! the highest price that was ever tried for the nonce, be it accepted or refused. At the limit the best bytes are given again for ever.
+
+use super::fees::{self, Price, Quote, Raised};
+use super::rpc_verdict::{Class, Verdict, verdict};
+use entity::states::{AttemptPurpose, LineageState, NoopReason};
+use entity::values::Wei;
+use std::time::Duration;
+
+/// What the operator set.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// TX_STUCK_SECONDS.
+    pub stuck: Duration,
+    /// TX_RECONCILE_SECONDS: the shortest time before bytes are given again.
+    pub patience: Duration,
+    /// TX_FEE_BUMP_BASIS_POINTS.
+    pub bump_bps: u32,
+    /// The least tip, in wei per gas.
+    pub floor: Wei,
+    /// TX_MAX_FEE_PER_GAS_WEI, and what a no-op may offer.
+    pub limit: Wei,
+    pub noop_limit: Wei,
+    /// TX_MAX_REPLACEMENTS, for the call and again for its no-op.
+    pub max_replacements: u32,
+}
+
+/// An open nonce that the chain has not taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Unmined {
+    pub state: LineageState,
+    pub sends: u32,
+    pub age: Duration,
+    pub since_sent: Option<Duration>,
+    /// Since the newest attempt was signed.
+    pub since_priced: Option<Duration>,
+    /// The head at that time.
+    pub priced_block: Option<u64>,
+    /// The highest of each field over all attempts; None while unsigned.
+    pub tried: Option<Price>,
+    /// How often the call, and its no-op, was signed again.
+    pub replacements: u32,
+    pub noops: u32,
+    pub noop: Option<NoopReason>,
+    /// What the newest bytes were answered.
+    pub answer: Option<Class>,
+}
+
+/// The chain as this nonce sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Around {
+    /// The chain waits for exactly this nonce, and since when.
+    pub head_for: Option<Duration>,
+    pub block: u64,
+    pub market: Quote,
+    /// False while so many calls fail that nothing irreversible is decided.
+    pub calm: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Wait,
+    /// The newest bytes again.
+    Send,
+    /// New bytes at the same nonce.
+    Sign {
+        purpose: AttemptPurpose,
+        price: Price,
+    },
+    /// A price is due and the limit does not allow one: the best bytes live on, given again at a slow rhythm.
+    Capped {
+        send: bool,
+    },
+    /// Every endpoint refuses the bytes for good: a no-op has to use the nonce up.
+    GiveUp(Class),
+}
+
+/// Times that bytes have to be refused for good before they are believed to be.
+const REFUSALS: u32 = 3;
+/// At the limit bytes are given again this many times TX_RECONCILE_SECONDS apart.
+const SLOW: u32 = 16;
+
+/// Decides for one nonce.
+#[must_use]
+pub fn step(one: &Unmined, around: &Around, rules: &Rules) -> Step {
+    let Some(tried) = one.tried else { return Step::Wait };
+    if one.noop.is_none() && around.calm && is_refused(one, rules) {
+        return Step::GiveUp(one.answer.unwrap_or(Class::Unknown));
+    }
+    let unsent = one.since_priced.zip(one.since_sent).is_some_and(|(priced, sent)| priced < sent);
+    let again = unsent || is_due_again(one.state, one.age, one.since_sent, one.sends, rules.patience);
+    let resend = if again { Step::Send } else { Step::Wait };
+    if !price_is_due(one, around, rules, tried) {
+        return resend;
+    }
+    if one.priced_block.is_some_and(|at| at >= around.block) {
+        return resend;
+    }
+    let (purpose, limit, spent) = match one.noop {
+        Some(_) => (AttemptPurpose::Noop, rules.noop_limit, one.noops >= rules.max_replacements.saturating_add(1)),
+        None => (AttemptPurpose::Replacement, rules.limit, one.replacements >= rules.max_replacements),
+    };
+    match fees::raised(tried, around.market, rules.bump_bps, rules.floor, limit) {
+        Raised::To(price) if !spent => Step::Sign { purpose, price },
+        _ => Step::Capped { send: one.since_sent.is_none_or(|since| since >= rules.patience.saturating_mul(SLOW)) || one.sends == 0 },
+    }
+}
+
+/// Whether a new price is wanted, the limits aside.
+fn price_is_due(one: &Unmined, around: &Around, rules: &Rules, tried: Price) -> bool {
+    if one.noop.is_some() && one.noops == 0 {
+        return true;
+    }
+    match one.answer {
+        // More money per gas does not help who has none.
+        Some(Class::InsufficientFunds) => return false,
+        Some(class) if refuses_price(class) && one.since_sent.is_some() => return true,
+        _ => {}
+    }
+    let rested = one.since_priced.is_some_and(|since| since >= rules.stuck);
+    let waited_for = around.head_for.is_some_and(|head_for| head_for >= rules.stuck);
+    let below_the_market = tried.max_fee_per_gas < around.market.base_fee;
+    one.sends > 0 && rested && (waited_for || below_the_market)
+}
+
+const fn refuses_price(class: Class) -> bool {
+    matches!(class, Class::Underpriced | Class::ReplacementUnderpriced)
+}
+
+/// Refused again and again, for what the bytes are. A no-op loses nothing where that is wrong: if the bytes mine first, they count.
+fn is_refused(one: &Unmined, rules: &Rules) -> bool {
+    let for_good = one.answer.is_some_and(|class| match verdict(class) {
+        Verdict::Refused { .. } => true,
+        // The limit of one node on the whole fee; nothing is wrong with the bytes.
+        Verdict::Rebuild => class != Class::FeeCapExceeded,
+        _ => false,
+    });
+    for_good && one.sends >= REFUSALS && one.age >= rules.stuck
+}
+
+/// Bytes that never left are due after `patience`; bytes that left are due after twice as long as the last time, at most sixteen times.
+#[must_use]
+pub fn is_due_again(state: LineageState, age: Duration, since_sent: Option<Duration>, sends: u32, patience: Duration) -> bool {
+    match (state, since_sent) {
+        (LineageState::Signed, None) => age >= patience,
+        (LineageState::Replaced, None) => true,
+        (LineageState::Signed | LineageState::Broadcast | LineageState::Replaced, Some(since)) => {
+            since >= patience.saturating_mul(1 << sends.clamp(1, 4))
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+#[path = "replacement_tests.rs"]
+mod tests;

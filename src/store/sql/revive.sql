@@ -1,0 +1,27 @@
+-- Undoes ends that a reorganisation undid, in one act: the lineage is signed again (its dearest bytes are the newest), whoever executes
+-- the job is fenced, the job goes to retry, its delivery gets the next generation, and the guard of the table keeps what was undone.
+-- Only the holder of the lane's lease writes. A job that owns another live lineage meanwhile stays what it is.
+-- Locks: jobs, then lineages, in the order of job_id. Served by: lineages_pkey, jobs_pkey, outbox_pkey.
+WITH lease AS (
+    SELECT id FROM holdfast.lanes WHERE id = $2 AND lease_holder = $3 AND lease_until > now()
+), held AS (
+    SELECT l.id AS lineage_id, j.id AS job_id, j.state AS was
+    FROM holdfast.lineages l JOIN lease ON lease.id = l.lane_id JOIN holdfast.jobs j ON j.id = l.job_id
+    WHERE l.id = ANY ($1::uuid[]) AND l.state = ANY ($4::text[]) AND l.finalized_at IS NULL
+    ORDER BY j.id FOR UPDATE OF j, l
+), revived AS (
+    UPDATE holdfast.lineages l SET state = 'signed', revivals = l.revivals + 1, mined_hash = NULL, block_number = NULL, block_hash = NULL, gas_used = NULL,
+        effective_gas_price = NULL, proof = NULL, ended_at = NULL, last_sent_at = NULL, last_answer = NULL, updated_at = now()
+    FROM held h WHERE l.id = h.lineage_id
+    RETURNING l.id, h.job_id
+), moved AS (
+    UPDATE holdfast.jobs j SET state = $6, version = j.version + 1, execution_token = NULL, worker_id = NULL, processing_since = NULL,
+        finished_at = NULL, error_type = NULL, error_title = NULL, error_detail = NULL, updated_at = now()
+    FROM held h WHERE j.id = h.job_id AND h.was = ANY ($5::text[])
+    RETURNING j.id, j.version, j.kind
+), delivery AS (
+    UPDATE holdfast.outbox o SET generation = o.generation + 1, deliver_at = now(), next_at = now(), published_at = NULL, failures = 0 FROM moved m WHERE o.job_id = m.id
+), event AS (
+    INSERT INTO holdfast.stream_events (domain, key, version, type) SELECT 'job', id, version, 'reorged' FROM moved
+)
+SELECT r.id AS lineage_id, r.job_id FROM revived r
