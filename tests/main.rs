@@ -19,6 +19,8 @@ mod it {
     mod nonces;
     mod outages;
     mod path;
+    mod pool_rows;
+    mod schema_rows;
     mod secrecy;
     mod store;
 }

@@ -67,6 +67,8 @@ pub enum Error {
     Owner { login: String, object: String },
     #[error("login {login:?} has {attribute} and this identity may not take it away: do it as a superuser")]
     Attribute { login: String, attribute: &'static str },
+    #[error("login {login:?} may not create in this database: DATABASE_MIGRATION_URL has to name the owner of the schema")]
+    NotOwner { login: String },
     #[error("DATABASE_URL and DATABASE_MIGRATION_URL name one login: the runtime must be another than the owner")]
     SameLogin,
 }
@@ -89,6 +91,10 @@ pub async fn migrate(owner: &DatabaseConnection, logins: &[Login<'_>]) -> Result
     let found: i32 = scalar(&tx, "SELECT current_setting('server_version_num')::int").await?.unwrap_or_default();
     if found < 160_000 {
         return Err(Error::TooOld { found: found / 10_000 });
+    }
+    let stranger = "SELECT current_user::text WHERE NOT has_database_privilege(current_database(), 'CREATE')";
+    if let Some(login) = scalar(&tx, stranger).await? {
+        return Err(Error::NotOwner { login });
     }
     tx.execute_unprepared(&format!(
         "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '60s'; SELECT pg_advisory_xact_lock({LOCK})"
@@ -186,9 +192,12 @@ async fn refuse_inheritance(tx: &DatabaseTransaction, login: &str) -> Result<(),
     if let Some(row) = tx.query_one_raw(statement(member, [login.into()])).await? {
         return Err(Error::Member { login: login.to_owned(), group: row.try_get_by_index(0)? });
     }
-    let owned = "SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_roles r ON r.oid = c.relowner WHERE r.rolname = $1
-                 UNION ALL SELECT 'schema ' || n.nspname FROM pg_namespace n JOIN pg_roles r ON r.oid = n.nspowner WHERE r.rolname = $1
-                 UNION ALL SELECT 'database ' || d.datname FROM pg_database d JOIN pg_roles r ON r.oid = d.datdba WHERE r.rolname = $1 LIMIT 1";
+    // Whatever has an owner is noted there, of all databases of the server.
+    let owned = "SELECT CASE WHEN d.dbid IN (0, b.oid) THEN pg_describe_object(d.classid, d.objid, d.objsubid)
+                        ELSE 'something in database ' || (SELECT o.datname FROM pg_database o WHERE o.oid = d.dbid) END
+                 FROM pg_shdepend d JOIN pg_roles r ON r.oid = d.refobjid JOIN pg_database b ON b.datname = current_database()
+                 WHERE d.refclassid = 'pg_authid'::regclass AND d.deptype = 'o' AND r.rolname = $1
+                 ORDER BY d.dbid = b.oid DESC, d.classid = 'pg_namespace'::regclass DESC, d.objid LIMIT 1";
     if let Some(row) = tx.query_one_raw(statement(owned, [login.into()])).await? {
         return Err(Error::Owner { login: login.to_owned(), object: row.try_get_by_index(0)? });
     }

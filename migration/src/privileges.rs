@@ -48,14 +48,15 @@ pub fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// The statements that bring `login` to exactly what `role` may do: first everything is taken, then the matrix is granted.
+/// The statements that bring `login` to exactly what `role` may do: first everything is taken, from everyone too, since what
+/// everyone may do the login may do; then the matrix is granted.
 #[must_use]
 pub fn statements(role: &str, login: &str) -> Vec<String> {
     let login = quoted(login);
     let mut sql = vec![
-        format!("REVOKE ALL ON SCHEMA holdfast FROM {login}"),
-        format!("REVOKE ALL ON ALL TABLES IN SCHEMA holdfast FROM {login}"),
-        format!("REVOKE ALL ON ALL SEQUENCES IN SCHEMA holdfast FROM {login}"),
+        format!("REVOKE ALL ON SCHEMA holdfast FROM {login}, PUBLIC"),
+        format!("REVOKE ALL ON ALL TABLES IN SCHEMA holdfast FROM {login}, PUBLIC"),
+        format!("REVOKE ALL ON ALL SEQUENCES IN SCHEMA holdfast FROM {login}, PUBLIC"),
         format!("GRANT USAGE ON SCHEMA holdfast TO {login}"),
     ];
     for rule in rules().into_iter().filter(|rule| rule.role == role) {

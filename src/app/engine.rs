@@ -1,7 +1,7 @@
 //! The parts of a role, put together and stopped in order. Every part gets only its own section of the configuration.
 
 use super::Error;
-use super::gauges;
+use super::gauges::{self, Unusable};
 use crate::actors::supervisor::{Probe, Root};
 use crate::actors::{
     Stage, Wake, intake, lane_reconciler, nonce_allocator, outbox_publisher, queue_reconciler, rpc_quorum, tx_journal, worker,
@@ -60,21 +60,40 @@ async fn until<T, E: std::fmt::Display>(root: &Root, what: &'static str, mut att
     }
 }
 
-/// Opens the database and waits until it can be used by this program: the writer, at the right version, with a login that owns nothing.
-async fn database(root: &Root, settings: &config::Database, board: &super::Board) -> Option<Db> {
+/// Opens the database and waits until it can be used by this program: the writer, at the right version. None when the process is
+/// told to stop meanwhile.
+///
+/// # Errors
+/// A login that owns the schema: waiting does not cure it, and nothing is done under it.
+async fn database(root: &Root, settings: &config::Database, board: &super::Board) -> Result<Option<Db>, Error> {
     let db = until(root, "postgres", async || {
         let db = Db::connect(settings).await;
-        board.set("postgres", db.as_ref().map(|_| ()).map_err(ToString::to_string));
+        if let Err(error) = &db {
+            board.set("postgres", Err(error.to_string()));
+        }
         db
     })
-    .await?;
-    until(root, "schema", async || {
+    .await;
+    let Some(db) = db else { return Ok(None) };
+    let gauges_of = db.clone();
+    metrics::before_reading(move || gauges_of.tell_connections());
+    let found = until(root, "schema", async || {
         let usable = gauges::usable(&db.reader()).await;
-        board.set("schema", usable.as_ref().copied().map_err(ToString::to_string));
-        usable
+        gauges::post(board, &usable);
+        match usable {
+            Err(owner @ Unusable::Owner) => Ok(Err(Error::Login(owner.to_string()))),
+            Err(fault) => Err(fault),
+            Ok(version_num) => Ok(Ok(version_num)),
+        }
     })
-    .await?;
-    Some(db)
+    .await;
+    let Some(found) = found else { return Ok(None) };
+    if found.is_err() {
+        db.close().await;
+    }
+    let server_version_num = found?;
+    tracing::info!(event = "database_found", server_version_num, schema = migration::EXPECTED, "the database can be used");
+    Ok(Some(db))
 }
 
 async fn chains(root: &Root, settings: &[config::Chain], board: &super::Board) -> Option<Vec<(config::Chain, Arc<dyn Chain>)>> {
@@ -138,7 +157,7 @@ impl Engine {
         let (Some(database_settings), Some(queue)) = (&config.database, &config.queue) else { return Err(Error::Incomplete) };
         let root = stage.root.clone();
         let delivery = Arc::new(Delivery::connect(queue, &config.service.instance_id)?);
-        let Some(db) = database(&root, database_settings, board).await else { return Ok(None) };
+        let Some(db) = database(&root, database_settings, board).await? else { return Ok(None) };
         let Some(found) = chains(&root, &config.chains, board).await else { return Ok(None) };
         precreate(&found, &config.signers);
         let (chains, mut probes) = rpc_quorum::start(&stage, &db, found);

@@ -25,17 +25,33 @@ pub enum Unusable {
     TooOld(i32),
     #[error("the server is a standby: it cannot be written to")]
     Standby,
-    #[error(
-        "the login may create in schema holdfast: the runtime needs a login that owns nothing (run `holdfast db migrate` with DATABASE_MIGRATION_URL, and use another login in DATABASE_URL)"
-    )]
+    #[error("the login of DATABASE_URL owns schema holdfast or may create in it: the runtime needs a login that owns nothing")]
     Owner,
 }
 
-/// Whether this program may work on this database.
+impl Unusable {
+    /// The readiness check that it fails.
+    fn check(&self) -> &'static str {
+        match self {
+            Self::Store(store::Error::Schema { .. }) | Self::Owner => "schema",
+            Self::Store(_) | Self::TooOld(_) | Self::Standby => "postgres",
+        }
+    }
+}
+
+/// Tells readiness what was found of the database.
+pub fn post(board: &Board, usable: &Result<i32, Unusable>) {
+    for check in ["postgres", "schema"] {
+        let fault = usable.as_ref().err().filter(|fault| fault.check() == check);
+        board.set(check, fault.map_or(Ok(()), |fault| Err(fault.to_string())));
+    }
+}
+
+/// Whether this program may work on this database; the `server_version_num` of its server.
 ///
 /// # Errors
 /// What is wrong with it.
-pub async fn usable(db: &Reader) -> Result<(), Unusable> {
+pub async fn usable(db: &Reader) -> Result<i32, Unusable> {
     let server = store::facts::server(db).await?;
     if server.version_num < 160_000 {
         return Err(Unusable::TooOld(server.version_num / 10_000));
@@ -49,7 +65,7 @@ pub async fn usable(db: &Reader) -> Result<(), Unusable> {
     if server.may_create {
         return Err(Unusable::Owner);
     }
-    Ok(())
+    Ok(server.version_num)
 }
 
 #[derive(Clone)]
@@ -108,15 +124,7 @@ impl Work {
     async fn look(&self) {
         let reader = self.db.reader();
         let usable = usable(&reader).await;
-        self.board.set("postgres", usable.as_ref().copied().map_err(ToString::to_string));
-        self.board.set(
-            "schema",
-            if matches!(usable, Err(Unusable::Store(store::Error::Schema { .. }))) {
-                usable.as_ref().copied().map_err(ToString::to_string)
-            } else {
-                Ok(())
-            },
-        );
+        post(&self.board, &usable);
         if usable.is_ok()
             && let Err(error) = offer(&reader, &self.configured, &self.offers).await
         {
@@ -126,9 +134,6 @@ impl Work {
         let blind: Vec<String> = self.chains.desks().filter(|desk| desk.view().is_none()).map(|desk| desk.label()).collect();
         self.board
             .set("chains", if blind.is_empty() { Ok(()) } else { Err(format!("no majority shows a head of chain {}", blind.join(", "))) });
-        let (total, idle) = reader.connections();
-        metrics::DB_POOL_ACTIVE.set(f64::from(total) - idle as f64, &[]);
-        metrics::DB_POOL_IDLE.set(idle as f64, &[]);
         if self.round.fetch_add(1, std::sync::atomic::Ordering::Relaxed).is_multiple_of(FIGURES_EVERY)
             && let Err(error) = self.figures(&reader).await
         {

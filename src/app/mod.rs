@@ -33,6 +33,9 @@ pub enum Error {
     Signer(#[from] signer::Error),
     #[error("{0}")]
     Store(#[from] store::Error),
+    /// The database is used by a login that may change its schema.
+    #[error("{0}")]
+    Login(String),
     #[error("{0}")]
     Migration(String),
     #[error("{0}")]
@@ -53,7 +56,7 @@ impl Error {
     pub fn exit_code(&self) -> i32 {
         match self {
             Self::Configuration(_) | Self::Incomplete | Self::NotBuilt(_) | Self::Signer(_) => 2,
-            Self::NotLocal | Self::Local(local::Error::InUse { .. } | local::Error::Unreachable { .. }) => 4,
+            Self::NotLocal | Self::Login(_) | Self::Local(local::Error::InUse { .. } | local::Error::Unreachable { .. }) => 4,
             Self::Delivery(_) | Self::Store(_) | Self::Local(_) | Self::DevNode(_) => 7,
             Self::Migration(_) | Self::Runtime(_) | Self::Files { .. } | Self::GaveUp(_) => 1,
         }
@@ -66,6 +69,7 @@ impl Error {
             Self::Incomplete => "set DATABASE_URL, REDIS_URL and RPC_URL, or run: holdfast dev",
             Self::NotLocal => "holdfast serve",
             Self::Local(local::Error::Missing(_)) => "make tools",
+            Self::Login(_) => "holdfast db migrate, with the owner in DATABASE_MIGRATION_URL and another login in DATABASE_URL",
             Self::Store(store::Error::Schema { .. }) => "holdfast db migrate",
             Self::Delivery(_) | Self::Store(_) => "holdfast doctor",
             _ => return None,

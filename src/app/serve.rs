@@ -54,9 +54,11 @@ pub(super) async fn serve_until(
     let stage = Stage { arbiter: arbiter.handle(), runtime: tokio::runtime::Handle::current(), root: root.clone() };
     let late = Late::default();
     let admin = super::servers::admin(config, &board, metrics_handle, late.clone())?;
-    let ended = match Engine::start(config, stage, &board).await? {
-        Some(engine) => run(config, &root, &board, engine, &late, admin.addr(), ready).await,
-        None => Ok(0),
+    // Also after a start that failed the listener and the arbiter are stopped: the process does not end while they run.
+    let ended = match Engine::start(config, stage, &board).await {
+        Ok(Some(engine)) => run(config, &root, &board, engine, &late, admin.addr(), ready).await,
+        Ok(None) => Ok(0),
+        Err(error) => Err(error),
     };
     admin.stop().await;
     arbiter.stop();

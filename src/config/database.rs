@@ -26,6 +26,8 @@ pub struct Database {
     pub queue_limit: usize,
     /// ZERO leaves it to the server.
     pub statement_timeout: Duration,
+    /// A statement that takes this long is logged; ZERO logs none.
+    pub slow_statement: Duration,
     pub pool_mode: PoolMode,
 }
 
@@ -61,6 +63,7 @@ impl Database {
             idle_timeout: from.millis("idle_timeout_ms", "DB_IDLE_TIMEOUT", 0),
             queue_limit: from.size("queue_limit", "POOL_QUEUE_LIMIT", 0, 1_000_000),
             statement_timeout: from.millis("statement_timeout_ms", "STATEMENT_TIMEOUT_MS", 0),
+            slow_statement: from.millis("slow_statement_ms", "SLOW_STATEMENT_MS", 0),
             pool_mode: from.word(
                 "pool_mode",
                 "POOL_MODE",

@@ -74,8 +74,8 @@ fn the_defaults_are_sound_and_are_the_documented_ones() {
     let (database, queue, chain) = (config.database.unwrap(), config.queue.unwrap(), &config.chains[0]);
     assert_eq!((database.pool_min, database.pool_max, database.queue_limit, database.pool_mode), (2, 10, 50, PoolMode::Session));
     assert_eq!(
-        [database.connection_timeout, database.idle_timeout, database.statement_timeout].map(|d| d.as_millis()),
-        [5000, 30000, 5000]
+        [database.connection_timeout, database.idle_timeout, database.statement_timeout, database.slow_statement].map(|d| d.as_millis()),
+        [5000, 30000, 5000, 1000]
     );
     assert_eq!((queue.prefix.as_str(), queue.concurrency, queue.max_attempts), ("holdfast", 64, 8));
     assert_eq!([queue.lock, queue.reconcile, queue.outbox_poll].map(|d| d.as_millis()), [30_000, 30_000, 500]);

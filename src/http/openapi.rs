@@ -88,6 +88,52 @@ mod tests {
         assert_eq!(described, parse::FIELDS.iter().map(|field| (*field).to_owned()).collect());
     }
 
+    /// Schemas that an answer or a request may be, of every property: its name and what it says.
+    fn properties(schema: &serde_json::Value, found: &mut Vec<(String, serde_json::Value)>) {
+        match schema {
+            serde_json::Value::Object(members) => {
+                let own = members.get("properties").and_then(serde_json::Value::as_object);
+                found.extend(own.into_iter().flatten().map(|(name, schema)| (name.clone(), schema.clone())));
+                members.values().for_each(|member| properties(member, found));
+            }
+            serde_json::Value::Array(members) => members.iter().for_each(|member| properties(member, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn dec_03_every_amount_of_the_document_is_a_decimal_string_and_a_number_is_refused() {
+        let mut all = Vec::new();
+        properties(&shown(), &mut all);
+        // Wei and gas; a count, a nonce and a block number are no amounts.
+        let amounts: Vec<_> =
+            all.iter().filter(|(name, _)| ["value", "gas", "fee", "price", "balance"].iter().any(|word| name.contains(word))).collect();
+        let names: BTreeSet<&str> = amounts.iter().map(|(name, _)| name.as_str()).collect();
+        let expected = ["effective_gas_price", "gas_limit", "gas_used", "max_fee_per_gas", "max_priority_fee_per_gas", "value"];
+        assert_eq!(names, BTreeSet::from(expected));
+        for (name, schema) in amounts {
+            let kinds = schema["type"].as_array().cloned().unwrap_or_else(|| vec![schema["type"].clone()]);
+            assert!(kinds.iter().all(|kind| kind == "string" || kind == "null"), "{name}: {schema}");
+            assert_eq!(schema["pattern"], "^[0-9]+$", "{name}");
+        }
+        let (pools, now) = ([(1, "local:relayer".to_owned())], chrono::DateTime::UNIX_EPOCH);
+        let rules = parse::Rules { chains: &[1], pools: &pools, now };
+        let job = |name: &str, amount: serde_json::Value| {
+            let mut job = serde_json::json!({
+                "kind": "transfer", "chain_id": 1, "pool": "local:relayer", "to": format!("0x{}", "11".repeat(20)), "value": "1",
+            });
+            job[name] = amount;
+            parse::parse(&job, &rules, "")
+        };
+        for name in ["value", "gas_limit"] {
+            assert!(job(name, "21000".into()).is_ok(), "{name}");
+            for number in [serde_json::json!(21000), serde_json::json!(21000.0), serde_json::json!(0)] {
+                let faults = job(name, number.clone()).unwrap_err();
+                assert!(faults.len() == 1 && faults[0].pointer == format!("/{name}"), "{name} {number}: {faults:?}");
+            }
+        }
+    }
+
     #[test]
     fn the_committed_document_is_the_one_of_the_program() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/openapi.json");

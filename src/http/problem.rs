@@ -204,6 +204,7 @@ impl From<store::Error> for Problem {
     fn from(error: store::Error) -> Self {
         match error {
             store::Error::PoolExhausted { .. } => Self::new(Kind::Overloaded, "too many requests wait for the database"),
+            store::Error::NoConnection => Self::new(Kind::Overloaded, "no connection to the database became free in time"),
             store::Error::Unavailable(cause) => {
                 tracing::warn!(event = "http_database_unavailable", cause, "Postgres was not reachable for a request");
                 Self::new(Kind::Unavailable, "the database is not reachable")
@@ -280,6 +281,7 @@ mod tests {
     fn errors_of_the_database_get_the_promised_statuses() {
         let status = |error: store::Error| Problem::from(error).response("r").status().as_u16();
         assert_eq!(status(store::Error::PoolExhausted { waiting: 50 }), 503);
+        assert_eq!(status(store::Error::NoConnection), 503);
         assert_eq!(status(store::Error::Unavailable("x".into())), 503);
         assert_eq!(status(store::Error::Timeout), 504);
         assert_eq!(status(store::Error::Conflict("x".into())), 503);

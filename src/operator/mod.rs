@@ -147,7 +147,8 @@ impl Error {
         match self {
             Self::NoOperator | Self::BadReason | Self::Invalid(..) => Meaning::Usage,
             Self::NotFound { .. } => Meaning::NotFound,
-            Self::Unavailable(_) | Self::Store(Store::PoolExhausted { .. } | Store::Unavailable(_) | Store::Timeout) => {
+            Self::Unavailable(_)
+            | Self::Store(Store::PoolExhausted { .. } | Store::NoConnection | Store::Unavailable(_) | Store::Timeout) => {
                 Meaning::Unavailable
             }
             Self::Store(Store::Conflict(_)) => Meaning::Changed,
@@ -167,6 +168,7 @@ impl Error {
             Self::Store(store::Error::Refused(_)) => Some("constraints"),
             Self::Store(store::Error::Schema { .. }) | Self::Migration(Migration::Newer { .. }) => Some("schema-version"),
             Self::Migration(Migration::Changed { .. }) => Some("migration-checksum"),
+            Self::Migration(Migration::NotOwner { .. }) => Some("schema-owner"),
             Self::Migration(Migration::TooOld { .. }) => Some("postgres-version"),
             Self::Migration(Migration::Member { .. } | Migration::Owner { .. } | Migration::Attribute { .. }) => Some("runtime-login"),
             _ => None,

@@ -3,6 +3,7 @@
 //! The only place that begins transactions. Called by the rest of `store` alone.
 
 use super::Error;
+use super::places::{Place, Places};
 use crate::config;
 use crate::telemetry::metrics;
 use sea_orm::{
@@ -10,10 +11,8 @@ use sea_orm::{
 };
 use secrecy::ExposeSecret;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Reads and writes. `http` may not name it: it gets a [`Reader`].
 #[derive(Clone)]
@@ -26,33 +25,26 @@ pub struct Reader(Db);
 struct Inner {
     pool: DatabaseConnection,
     runtime: Handle,
-    slots: Arc<Semaphore>,
-    waiting: Arc<AtomicUsize>,
-    queue_limit: usize,
-    patience: Duration,
+    places: Arc<Places>,
     slow: Duration,
 }
 
 /// A transaction, and its place among the connections for as long as it lives. Dropped without `commit` it rolls back.
 pub struct Tx {
     inner: DatabaseTransaction,
-    _slot: OwnedSemaphorePermit,
+    slow: Duration,
+    _place: Place,
 }
 
-struct Waiting(Arc<AtomicUsize>);
-
-impl Waiting {
-    fn one(count: &Arc<AtomicUsize>) -> (Self, usize) {
-        let before = count.fetch_add(1, AcqRel);
-        metrics::DB_POOL_WAITING.set(before as f64 + 1.0, &[]);
-        (Self(count.clone()), before)
+/// Counts a statement that ran out of time, and tells of one that was slow: its name and never its values.
+fn judge<T>(op: &'static str, began: Instant, slow: Duration, result: &Result<T, Error>) {
+    if matches!(result, Err(Error::Timeout)) {
+        metrics::DB_QUERY_TIMEOUTS.add(1, &[]);
     }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        let before = self.0.fetch_sub(1, AcqRel);
-        metrics::DB_POOL_WAITING.set(before as f64 - 1.0, &[]);
+    let took = began.elapsed();
+    if !slow.is_zero() && took >= slow {
+        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        tracing::warn!(event = "slow_statement", op, took_ms, "Slow postgres query");
     }
 }
 
@@ -83,16 +75,8 @@ impl Db {
             if timeout.is_zero() { pg } else { pg.options([("statement_timeout", format!("{}ms", timeout.as_millis()))]) }
         });
         let pool = Database::connect(options).await?;
-        let slots = usize::try_from(settings.pool_max).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
-        Ok(Self(Arc::new(Inner {
-            pool,
-            runtime: Handle::current(),
-            slots: Arc::new(Semaphore::new(slots)),
-            waiting: Arc::default(),
-            queue_limit: settings.queue_limit,
-            patience: settings.connection_timeout,
-            slow: Duration::from_secs(1),
-        })))
+        let places = Places::new(pool.clone(), settings.pool_max, settings.queue_limit, settings.connection_timeout);
+        Ok(Self(Arc::new(Inner { pool, runtime: Handle::current(), places, slow: settings.slow_statement })))
     }
 
     #[must_use]
@@ -105,87 +89,53 @@ impl Db {
         let _ = self.0.pool.clone().close().await;
     }
 
-    async fn slot(&self) -> Result<OwnedSemaphorePermit, Error> {
-        let inner = &self.0;
-        let slot = if let Ok(slot) = inner.slots.clone().try_acquire_owned() {
-            slot
-        } else {
-            let (_waiting, before) = Waiting::one(&inner.waiting);
-            if before >= inner.queue_limit {
-                metrics::DB_POOL_EXHAUSTED.add(1, &[]);
-                let (total, idle) = self.connections();
-                tracing::warn!(
-                    event = "pool_exhausted",
-                    total,
-                    idle,
-                    waiting = before,
-                    queueLimit = inner.queue_limit,
-                    "Postgres pool exhausted"
-                );
-                return Err(Error::PoolExhausted { waiting: before });
-            }
-            let waited = tokio::time::timeout(inner.patience, inner.slots.clone().acquire_owned()).await;
-            waited.ok().and_then(Result::ok).ok_or_else(|| Error::Unavailable("no connection within DB_CONNECTION_TIMEOUT".into()))?
-        };
-        let (total, idle) = self.connections();
-        metrics::DB_POOL_ACTIVE.set(f64::from(total.saturating_sub(u32::try_from(idle).unwrap_or(u32::MAX))), &[]);
-        metrics::DB_POOL_IDLE.set(idle as f64, &[]);
-        Ok(slot)
-    }
-
     /// Open connections and how many of them are idle.
     #[must_use]
     pub fn connections(&self) -> (u32, usize) {
-        let pool = self.0.pool.get_postgres_connection_pool();
-        (pool.size(), pool.num_idle())
+        self.0.places.connections()
     }
 
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.0.waiting.load(Acquire)
+        self.0.places.waiting()
+    }
+
+    /// Sets the gauges of the pool: the one thing that happens there without our doing is that an idle connection is closed.
+    pub fn tell_connections(&self) {
+        self.0.places.tell();
     }
 
     /// Runs one statement to its end, whatever becomes of the caller, and gives its rows.
     pub(super) async fn rows(&self, op: &'static str, sql: &'static str, values: Vec<Value>) -> Result<Vec<QueryResult>, Error> {
-        let me = self.clone();
-        self.detached(op, async move {
-            let _slot = me.slot().await?;
-            Ok(me.0.pool.query_all_raw(Statement::from_sql_and_values(DbBackend::Postgres, sql, values)).await?)
-        })
-        .await
+        let statement = Statement::from_sql_and_values(DbBackend::Postgres, sql, values);
+        self.detached(op, async move |pool, _place| Ok(pool.query_all_raw(statement).await?)).await
     }
 
     /// Runs one statement to its end, whatever becomes of the caller, and says how many rows it changed.
     pub(super) async fn execute(&self, op: &'static str, sql: &'static str, values: Vec<Value>) -> Result<u64, Error> {
-        let me = self.clone();
-        self.detached(op, async move {
-            let _slot = me.slot().await?;
-            Ok(me.0.pool.execute_raw(Statement::from_sql_and_values(DbBackend::Postgres, sql, values)).await?.rows_affected())
-        })
-        .await
+        let statement = Statement::from_sql_and_values(DbBackend::Postgres, sql, values);
+        self.detached(op, async move |pool, _place| Ok(pool.execute_raw(statement).await?.rows_affected())).await
     }
 
-    async fn detached<T: Send + 'static>(
-        &self,
-        op: &'static str,
-        work: impl Future<Output = Result<T, Error>> + Send + 'static,
-    ) -> Result<T, Error> {
-        let started = Instant::now();
-        let result = self.0.runtime.spawn(work).await.unwrap_or_else(|e| Err(Error::Unavailable(e.to_string())));
-        let took = started.elapsed();
+    async fn detached<T, W, F>(&self, op: &'static str, work: W) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        W: FnOnce(DatabaseConnection, Place) -> F + Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send,
+    {
+        let asked = Instant::now();
+        let (pool, places, slow) = (self.0.pool.clone(), self.0.places.clone(), self.0.slow);
+        let done = self.0.runtime.spawn(async move {
+            let place = places.take().await?;
+            // A statement is not slow because it had to wait for its connection.
+            let began = Instant::now();
+            let result = work(pool, place).await;
+            judge(op, began, slow, &result);
+            result
+        });
+        let result = done.await.unwrap_or_else(|e| Err(Error::Unavailable(e.to_string())));
         metrics::DB_STATEMENTS.add(1, &[]);
-        metrics::DB_STATEMENT_SECONDS.record(took.as_secs_f64(), &[op]);
-        if matches!(result, Err(Error::Timeout)) {
-            metrics::DB_QUERY_TIMEOUTS.add(1, &[]);
-        }
-        if took > self.0.slow {
-            tracing::warn!(
-                event = "slow_statement",
-                op,
-                took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-                "Slow postgres query"
-            );
-        }
+        metrics::DB_STATEMENT_SECONDS.record(asked.elapsed().as_secs_f64(), &[op]);
         result
     }
 
@@ -193,14 +143,13 @@ impl Db {
     /// there and rolls back before its connection goes back to the pool.
     ///
     /// # Errors
-    /// `PoolExhausted` and `Unavailable`.
+    /// `PoolExhausted`, `NoConnection` and `Unavailable`.
     pub async fn begin(&self) -> Result<Tx, Error> {
-        let me = self.clone();
-        self.detached("begin", async move {
-            let slot = me.slot().await?;
+        let slow = self.0.slow;
+        self.detached("begin", async move |pool, place| {
             #[expect(clippy::disallowed_methods, reason = "the one place that begins, in a task that nobody cancels")]
-            let inner = sea_orm::TransactionTrait::begin(&me.0.pool).await?;
-            Ok(Tx { inner, _slot: slot })
+            let inner = sea_orm::TransactionTrait::begin(&pool).await?;
+            Ok(Tx { inner, slow, _place: place })
         })
         .await
     }
@@ -208,13 +157,20 @@ impl Db {
 
 impl Tx {
     pub(super) async fn rows(&self, sql: &'static str, values: Vec<Value>) -> Result<Vec<QueryResult>, Error> {
-        Ok(self.inner.query_all_raw(Statement::from_sql_and_values(DbBackend::Postgres, sql, values)).await?)
+        let began = Instant::now();
+        let rows = self.inner.query_all_raw(Statement::from_sql_and_values(DbBackend::Postgres, sql, values)).await;
+        let rows = rows.map_err(Error::from);
+        judge("in_transaction", began, self.slow, &rows);
+        rows
     }
 
     /// # Errors
     /// Whatever Postgres says; nothing is kept then.
     pub async fn commit(self) -> Result<(), Error> {
-        Ok(self.inner.commit().await?)
+        let began = Instant::now();
+        let done = self.inner.commit().await.map_err(Error::from);
+        judge("commit", began, self.slow, &done);
+        done
     }
 }
 

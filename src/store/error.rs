@@ -7,7 +7,10 @@ pub enum Error {
     /// As many callers wait for a connection as POOL_QUEUE_LIMIT allows.
     #[error("the connection pool is exhausted: {waiting} callers wait")]
     PoolExhausted { waiting: usize },
-    /// No connection within DB_CONNECTION_TIMEOUT, or the server is away.
+    /// All connections were at work for as long as DB_CONNECTION_TIMEOUT.
+    #[error("no connection became free within DB_CONNECTION_TIMEOUT")]
+    NoConnection,
+    /// The server is away, or lets nobody in.
     #[error("Postgres is not reachable: {0}")]
     Unavailable(String),
     /// STATEMENT_TIMEOUT_MS ran out (SQLSTATE 57014).
@@ -43,7 +46,7 @@ impl Error {
     #[must_use]
     pub fn fault(&self) -> Fault {
         match self {
-            Self::PoolExhausted { .. } | Self::Unavailable(_) => Fault::Wait,
+            Self::PoolExhausted { .. } | Self::NoConnection | Self::Unavailable(_) => Fault::Wait,
             Self::Timeout | Self::Conflict(_) => Fault::Retry,
             Self::Refused(_) => Fault::Refuse,
             Self::Denied(_) | Self::Answer(_) | Self::Schema { .. } => Fault::Stop,

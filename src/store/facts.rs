@@ -11,7 +11,7 @@ pub struct Server {
     pub version_num: i32,
     pub in_recovery: bool,
     pub schema: Option<i32>,
-    /// The login owns the schema or may create in it: it is no runtime login.
+    /// The login owns the schema, can become who owns it, or may create in it: it is no runtime login.
     pub may_create: bool,
     pub max_connections: i32,
     pub tls: bool,
@@ -22,7 +22,8 @@ pub struct Server {
 /// See [`Error`].
 pub async fn server(db: &Reader) -> Result<Server, Error> {
     let sql = "SELECT current_setting('server_version_num')::integer AS version_num, pg_is_in_recovery() AS in_recovery,
-               CASE WHEN to_regnamespace('holdfast') IS NULL THEN false ELSE has_schema_privilege('holdfast', 'CREATE') END AS may_create,
+               coalesce((SELECT has_schema_privilege(n.oid, 'CREATE') OR pg_has_role(n.nspowner, 'MEMBER') FROM pg_namespace n
+                         WHERE n.nspname = 'holdfast'), false) AS may_create,
                current_setting('max_connections')::integer AS max_connections, current_database()::text AS database,
                coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false) AS tls,
                (to_regclass('holdfast.schema_migrations') IS NOT NULL) AS migrated";

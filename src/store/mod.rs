@@ -16,6 +16,7 @@ pub mod lanes;
 pub mod login;
 pub mod outbox;
 pub mod owner;
+mod places;
 pub mod settling;
 pub mod standing;
 pub mod transactions;

@@ -170,6 +170,23 @@ pub fn precreate(configured: &[(&str, &[&str])]) {
     ALL.iter().for_each(|metric| metric.precreate(configured));
 }
 
+type Look = Box<dyn Fn() + Send>;
+
+/// What sets gauges at the moment when they are read.
+static LOOKS: Mutex<Vec<Look>> = Mutex::new(Vec::new());
+
+/// Has `look` set its gauges before every answer: for what also changes where nobody of ours is told.
+pub fn before_reading(look: impl Fn() + Send + 'static) {
+    LOOKS.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(look));
+}
+
+/// All metrics as they are now, in the text format of Prometheus.
+#[must_use]
+pub fn read(handle: &PrometheusHandle) -> String {
+    LOOKS.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|look| look());
+    handle.render()
+}
+
 /// Puts samples into their buckets, for as long as it is polled.
 pub async fn upkeep(handle: PrometheusHandle) {
     let mut ticks = tokio::time::interval(UPKEEP);

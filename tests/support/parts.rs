@@ -109,6 +109,11 @@ impl Servers {
         owner_says(&self.running.owner_url, format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", database.name)).await;
     }
 
+    /// What the Postgres of these servers has logged.
+    pub fn postgres_log(&self) -> String {
+        std::fs::read_to_string(self.dir.join("postgres.log")).unwrap_or_default()
+    }
+
     /// The postmaster's pid now: its guard starts it again when it ends.
     pub fn postgres_pid(&self) -> Pid {
         let text = std::fs::read_to_string(self.dir.join("postgres/postmaster.pid")).unwrap_or_default();
