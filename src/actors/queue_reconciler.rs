@@ -1,5 +1,6 @@
 //! QueueReconciler: holds Redis against Postgres. Recreates what Redis lost, gives open jobs a fresh generation where Redis holds a
-//! terminal record, heals leftovers, and notices the loss of all of Redis by an epoch key. The only writer of delivery generations.
+//! terminal record, heals leftovers, and notices the loss of all of Redis by an epoch key. Advances a generation only on what Redis shows; what ends an execution or a
+//! lineage advances it in the same statement.
 
 use super::supervisor::Probe;
 use super::{Beat, Stage, Wake, outbox_publisher};

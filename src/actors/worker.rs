@@ -1,5 +1,6 @@
 //! Worker: takes deliveries and settles them. Writes the execution token before anything else happens and ends every execution
-//! in Postgres before its delivery. The only writer of attempts and of the execution columns of jobs.
+//! in Postgres before its delivery. The only writer of attempts and of the execution columns of jobs; gives a job that owns a nonce a
+//! fresh delivery when the attempts of one are spent.
 
 use super::supervisor::Probe;
 use super::{Beat, Door, DoorError, Fold, Stage, Wake};
@@ -51,6 +52,8 @@ pub type Run = Arc<dyn Fn(Arc<Execution>) -> BoxFuture<'static, Ended> + Send + 
 struct Hands {
     claims: Door<Claim, Result<Claimed, store::Error>>,
     finishes: Door<Finish, Result<Finished, store::Error>>,
+    /// JOB_MAX_ATTEMPTS.
+    attempts: i32,
     run: Run,
 }
 
@@ -63,7 +66,8 @@ pub struct Handle {
 /// Starts to take deliveries.
 #[must_use]
 pub fn start(stage: &Stage, db: &Db, delivery: &Arc<Delivery>, settings: &config::Queue, instance: &str, id: WorkerId, run: Run) -> Handle {
-    let hands = Arc::new(Hands { claims: claims(stage, db, id), finishes: finishes(stage, db, id, settings.reconcile), run });
+    let attempts = i32::try_from(settings.max_attempts).unwrap_or(i32::MAX);
+    let hands = Arc::new(Hands { claims: claims(stage, db, id), finishes: finishes(stage, db, id, settings.reconcile), attempts, run });
     let options = Options { concurrency: settings.concurrency, lock: settings.lock, name: instance.to_owned() };
     let handler = move |delivered: Delivered| {
         let hands = hands.clone();
@@ -163,12 +167,12 @@ impl Hands {
 
     async fn finish(&self, execution: &Execution, ended: Ended) -> Settle {
         let kind = execution.kind.as_str();
-        let Some(finish) = finish_of(execution, ended.clone()) else {
+        let Some(finish) = finish_of(execution, ended.clone(), self.attempts) else {
             let outcome = if ended == Ended::Submitted { AttemptOutcome::Submitted } else { AttemptOutcome::Fenced };
             metrics::JOB_ATTEMPTS.add(1, &[kind, outcome.as_str()]);
             return Settle::Done;
         };
-        let (outcome, event) = (finish.outcome, finish.event);
+        let (outcome, event, fresh) = (finish.outcome, finish.event, finish.fresh > 0);
         match self.finishes.ask_waiting(finish).await {
             Ok(Ok(Finished::Written { delay })) => {
                 metrics::JOB_ATTEMPTS.add(1, &[kind, outcome.as_str()]);
@@ -177,6 +181,11 @@ impl Hands {
                 {
                     metrics::JOBS_FINISHED.add(1, &[kind, transition.to.as_str()]);
                     tracing::info!(event = "job_ended", job = %execution.job, state = transition.to.as_str(), ?ended, "job ended");
+                    return Settle::Done;
+                }
+                if fresh {
+                    metrics::OUTBOX_GENERATIONS_ADVANCED.add(1, &["attempts_exhausted"]);
+                    tracing::warn!(event = "attempts_exhausted", job = %execution.job, attempt = execution.number, "the attempts of a delivery are spent and the job owns a nonce: it goes on under a fresh delivery");
                     return Settle::Done;
                 }
                 Settle::Later(delay)
@@ -192,10 +201,10 @@ impl Hands {
     }
 }
 
-/// What is written; None when the execution was ended elsewhere.
-fn finish_of(execution: &Execution, ended: Ended) -> Option<Finish> {
+/// What is written; None when the execution was ended elsewhere. `attempts` is what a delivery may cost.
+fn finish_of(execution: &Execution, ended: Ended, attempts: i32) -> Option<Finish> {
     let with = |event, outcome, error, ceiling_ms| {
-        Some(Finish { job: execution.job, token: execution.token, number: execution.number, event, outcome, error, ceiling_ms })
+        Some(Finish { job: execution.job, token: execution.token, number: execution.number, event, outcome, error, ceiling_ms, fresh: 0 })
     };
     match ended {
         Ended::Submitted | Ended::Fenced => None,
@@ -204,11 +213,15 @@ fn finish_of(execution: &Execution, ended: Ended) -> Option<Finish> {
         }
         Ended::Cancelled => with(Event::CancelAsked, AttemptOutcome::Cancelled, None, 0),
         Ended::Failed { error, title, detail } => {
-            // A job that owns a nonce is never given up by its budget.
-            let spent = execution.lineage.is_none() && execution.number >= execution.budget;
-            let (event, outcome) =
-                if spent { (Event::BudgetSpent, AttemptOutcome::Dead) } else { (Event::AttemptFailed, AttemptOutcome::Retry) };
-            with(event, outcome, Some((error, title, detail)), backoff::ceiling_ms(execution.number))
+            // A job that owns a nonce is never given up by its budget: its delivery is, and the next generation goes on with it.
+            let spent = execution.number >= execution.budget;
+            let (event, outcome) = if spent && execution.lineage.is_none() {
+                (Event::BudgetSpent, AttemptOutcome::Dead)
+            } else {
+                (Event::AttemptFailed, AttemptOutcome::Retry)
+            };
+            let fresh = if spent && outcome == AttemptOutcome::Retry { attempts } else { 0 };
+            with(event, outcome, Some((error, title, detail)), backoff::ceiling_ms(execution.number)).map(|finish| Finish { fresh, ..finish })
         }
         Ended::Later { why, detail, at_most } => {
             let cap = i64::try_from(at_most.as_millis()).unwrap_or(backoff::CAP_MS);
@@ -253,20 +266,28 @@ mod tests {
 
     #[test]
     fn enq_15_the_last_attempt_of_a_job_without_a_nonce_is_its_death_and_no_earlier_one() {
-        assert_eq!(finish_of(&execution(7, 8, None), failed()).unwrap().event, Event::AttemptFailed);
-        assert_eq!(finish_of(&execution(8, 8, None), failed()).unwrap().event, Event::BudgetSpent);
+        assert_eq!(finish_of(&execution(7, 8, None), failed(), 8).unwrap().event, Event::AttemptFailed);
+        assert_eq!(finish_of(&execution(8, 8, None), failed(), 8).unwrap().event, Event::BudgetSpent);
     }
 
     #[test]
     fn jrn_12_the_budget_never_discards_a_job_that_owns_a_nonce() {
         let owner = execution(800, 8, Some((LineageId(Uuid::nil()), LineageState::Signed)));
-        assert_eq!(finish_of(&owner, failed()).unwrap().event, Event::AttemptFailed);
+        assert_eq!(finish_of(&owner, failed(), 8).unwrap().event, Event::AttemptFailed);
+    }
+
+    #[test]
+    fn jrn_13_only_the_last_attempt_of_a_delivery_with_a_nonce_asks_for_a_fresh_one() {
+        let owner = |number| execution(number, 8, Some((LineageId(Uuid::nil()), LineageState::Signed)));
+        let fresh = |execution| finish_of(&execution, failed(), 5).unwrap().fresh;
+        assert_eq!([7, 8, 9].map(|number| fresh(owner(number))), [0, 5, 5]);
+        assert_eq!(fresh(execution(8, 8, None)), 0, "a job without a nonce dies instead");
     }
 
     #[test]
     fn what_is_not_the_fault_of_the_job_costs_no_attempt_and_never_kills_it() {
         let later = Ended::Later { why: "no_lane", detail: String::new(), at_most: Duration::from_secs(2) };
-        let finish = finish_of(&execution(99, 8, None), later).unwrap();
+        let finish = finish_of(&execution(99, 8, None), later, 8).unwrap();
         assert_eq!((finish.event, finish.outcome, finish.ceiling_ms), (Event::GivenBack, AttemptOutcome::Snoozed, 2_000));
     }
 }

@@ -6,7 +6,7 @@ use super::page::{Cell, Page, Tone, cell, maybe, time, toned};
 use super::{Global, session, tx};
 use crate::operator::cancel::{Cancelled, cancel};
 use crate::operator::explain_job::{self, Explanation};
-use crate::operator::jobs::{self, Filter, Job};
+use crate::operator::jobs::{self, Execution, Filter, Record};
 use crate::operator::{age, explain_job::explain};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
@@ -18,7 +18,7 @@ use serde_json::json;
 pub enum Jobs {
     /// Newest first
     List(List),
-    /// One job
+    /// One job and its executions
     Show { id: JobId },
     /// Where a job stands, why, and what happens next
     Explain { id: JobId },
@@ -44,8 +44,8 @@ impl Jobs {
         match self {
             Self::List(args) => list(global, &args)?,
             Self::Show { id } => {
-                let job = session::at_desk(global, async |_, desk| jobs::show(desk, id).await)?;
-                answer(global, "jobs.show", &job, |page| show(page, &job))?;
+                let record = session::at_desk(global, async |_, desk| jobs::show(desk, id).await)?;
+                answer(global, "jobs.show", &record, |page| show(page, &record))?;
             }
             Self::Explain { id } => {
                 let explanation = session::at_desk(global, async |_, desk| explain(desk, id).await)?;
@@ -116,7 +116,8 @@ fn state(state: JobState) -> Cell {
     toned(state, tone)
 }
 
-fn show(page: &mut Page, job: &Job) {
+fn show(page: &mut Page, record: &Record) {
+    let job = &record.job;
     let error = job.error.as_ref().map(|error| format!("{}: {}", error.title, error.detail.as_deref().unwrap_or(&error.r#type)));
     let nonce = job.transaction.as_ref().map(|t| format!("{} of {}, {}", t.nonce, t.signer, t.state));
     page.fields(&[
@@ -137,6 +138,27 @@ fn show(page: &mut Page, job: &Job) {
         ("nonce", maybe(nonce)),
         ("hash", maybe(job.transaction.as_ref().and_then(|t| t.hash))),
     ]);
+    executions(page, &record.executions);
+}
+
+fn executions(page: &mut Page, executions: &[Execution]) {
+    page.heading("Executions");
+    let rows: Vec<_> = executions
+        .iter()
+        .map(|one| {
+            vec![
+                cell(one.number),
+                cell(time(one.started_at)),
+                maybe(one.finished_at.map(time)),
+                maybe(one.outcome),
+                maybe(one.error.as_ref()),
+                cell(one.generation),
+                cell(one.worker),
+                cell(one.token),
+            ]
+        })
+        .collect();
+    page.table(&["NO", "STARTED", "ENDED", "OUTCOME", "ERROR", "DELIVERY", "WORKER", "TOKEN"], &rows, "none");
 }
 
 fn explained(page: &mut Page, explanation: &Explanation) {

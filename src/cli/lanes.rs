@@ -2,7 +2,7 @@
 
 use super::failure::{Code, Failure};
 use super::output::answer;
-use super::page::{Cell, Page, Tone, cell, maybe, toned};
+use super::page::{Cell, Page, Tone, cell, maybe, time, toned};
 use super::{Global, session};
 use crate::operator::age;
 use crate::operator::explain_lane::{self, Explanation, Place};
@@ -108,4 +108,8 @@ fn explain(page: &mut Page, explanation: &Explanation) {
         })
         .collect();
     page.table(&["NONCE", "PLACE", "STATE", "AGE", "SIGNED", "SENDS", "LAST ANSWER", "MAX FEE", "JOB"], &rows, "none");
+    page.heading("Pools that it joined and left");
+    let rows: Vec<_> =
+        explanation.memberships.iter().map(|one| vec![cell(time(one.at)), cell(&one.change), cell(&one.pool), cell(&one.by)]).collect();
+    page.table(&["AT", "CHANGE", "POOL", "BY"], &rows, "none on record");
 }

@@ -4,6 +4,7 @@ use super::lanes::{self, Lane};
 use super::transactions::Transaction;
 use super::{Desk, Error, List, age};
 use crate::store::{standing, transactions};
+use chrono::{DateTime, Utc};
 use entity::states::{LaneState, LineageState};
 use entity::values::Address;
 use serde::Serialize;
@@ -20,6 +21,17 @@ pub struct Explanation {
     pub next: String,
     /// The open nonces, lowest first: each waits for the ones before it.
     pub ladder: Vec<Rung>,
+    /// When the signer joined and left which pool of the chain, oldest first.
+    pub memberships: Vec<Membership>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Membership {
+    pub pool: String,
+    /// `joined` or `left`.
+    pub change: String,
+    pub by: String,
+    pub at: DateTime<Utc>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -50,7 +62,8 @@ pub async fn explain(desk: &Desk, signer: Address) -> Result<List<Explanation>, 
     if lanes.is_empty() {
         return Err(Error::NotFound { what: "lane of", id: signer.to_string() });
     }
-    let (rows, heads) = futures::try_join!(transactions::open(&db, Some(signer), RUNGS_MAX), standing::heads(&db))?;
+    let (rows, heads, history) =
+        futures::try_join!(transactions::open(&db, Some(signer), RUNGS_MAX), standing::heads(&db), standing::memberships(&db, signer))?;
     let now = desk.clock.now();
     let mut open: Vec<_> = rows.into_iter().map(|row| Transaction::at(now, row)).collect();
     let mut items = Vec::with_capacity(lanes.len());
@@ -60,9 +73,14 @@ pub async fn explain(desk: &Desk, signer: Address) -> Result<List<Explanation>, 
         let ladder: Vec<_> = mine.into_iter().map(|transaction| Rung { place: place(&lane, transaction.nonce), transaction }).collect();
         let head = heads.iter().find(|head| head.chain_id == lane.chain_id).map(|head| head.number);
         let (why, next) = verdict(&lane, &ladder);
-        items.push(Explanation { lane, head, why, next, ladder });
+        let memberships = history.iter().filter(|one| one.chain_id == lane.chain_id).map(membership).collect();
+        items.push(Explanation { lane, head, why, next, ladder, memberships });
     }
     Ok(List::whole(items))
+}
+
+fn membership(row: &standing::Membership) -> Membership {
+    Membership { pool: row.pool.clone(), change: row.change.clone(), by: row.actor.clone(), at: row.at }
 }
 
 fn place(lane: &Lane, nonce: i64) -> Place {

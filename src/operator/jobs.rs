@@ -66,6 +66,14 @@ pub struct Nonce {
     pub confirmations: i64,
 }
 
+/// A job and its newest executions, newest first, at most 100.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Record {
+    #[serde(flatten)]
+    pub job: Job,
+    pub executions: Vec<Execution>,
+}
+
 /// One execution.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Execution {
@@ -163,8 +171,10 @@ pub async fn list(desk: &Desk, filter: &Filter<'_>) -> Result<List<Job>, Error> 
 
 /// # Errors
 /// `NotFound`, and see [`Error`].
-pub async fn show(desk: &Desk, id: JobId) -> Result<Job, Error> {
-    let view = rows::by_ids(&desk.reader(), &[id], None).await?.pop();
-    let view = view.ok_or_else(|| Error::NotFound { what: "job", id: id.to_string() })?;
-    Ok(Job::at(desk.clock.now(), view))
+pub async fn show(desk: &Desk, id: JobId) -> Result<Record, Error> {
+    let db = desk.reader();
+    let ids = [id];
+    let (mut views, attempts) = futures::try_join!(rows::by_ids(&db, &ids, None), rows::attempts(&db, id))?;
+    let view = views.pop().ok_or_else(|| Error::NotFound { what: "job", id: id.to_string() })?;
+    Ok(Record { job: Job::at(desk.clock.now(), view), executions: attempts.into_iter().map(Execution::from).collect() })
 }

@@ -114,6 +114,8 @@ pub struct Finish {
     pub error: Option<(&'static str, &'static str, String)>,
     /// The longest wait before the next delivery, in milliseconds.
     pub ceiling_ms: i64,
+    /// Above 0: the attempts of this delivery are spent and the job may not die. It goes on under the next generation with so many more.
+    pub fresh: i32,
 }
 
 /// What became of it.
@@ -149,6 +151,7 @@ pub async fn finish(db: &Db, batch: &[Finish], worker: WorkerId, recheck: Durati
         worker.into(),
         words(open),
         i64::try_from(recheck.as_millis()).unwrap_or(i64::MAX).into(),
+        array(batch.iter().map(|f| f.fresh)),
     ];
     let rows = db.rows("finish", include_str!("sql/finish.sql"), values).await?;
     let mut delays = HashMap::with_capacity(rows.len());

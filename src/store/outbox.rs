@@ -1,4 +1,5 @@
-//! Deliveries as Postgres sees them. Publishing columns are written by the OutboxPublisher, generations by the QueueReconciler.
+//! Deliveries as Postgres sees them. Publishing columns are written by the OutboxPublisher, generations by the QueueReconciler
+//! and by the statements that end an execution or a lineage.
 
 use super::arrays::array;
 use super::{Db, Error};

@@ -4,6 +4,7 @@
 use super::{Error, Reader};
 use chrono::{DateTime, Utc};
 use entity::ids::{JobId, LaneId, WorkerId};
+use entity::values::Address;
 use std::time::Duration;
 
 /// The open nonces of a lane, counted.
@@ -62,6 +63,37 @@ pub async fn heads(db: &Reader) -> Result<Vec<Head>, Error> {
                 number: row.try_get("", "number")?,
                 seen_at: row.try_get("", "seen_at")?,
                 age: Duration::try_from_secs_f64(row.try_get("", "age")?).unwrap_or_default(),
+            })
+        })
+        .collect()
+}
+
+/// A signer that came into a pool or left it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    pub chain_id: i64,
+    pub pool: String,
+    /// `joined` or `left`.
+    pub change: String,
+    pub actor: String,
+    pub at: DateTime<Utc>,
+}
+
+/// All that is on record of a signer, oldest first, at most 1000.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn memberships(db: &Reader, signer: Address) -> Result<Vec<Membership>, Error> {
+    let sql = "SELECT chain_id, pool, change, actor, at FROM holdfast.signer_history WHERE signer = $1 ORDER BY id LIMIT 1000";
+    let rows = db.rows("memberships", sql, vec![signer.into()]).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Membership {
+                chain_id: row.try_get("", "chain_id")?,
+                pool: row.try_get("", "pool")?,
+                change: row.try_get("", "change")?,
+                actor: row.try_get("", "actor")?,
+                at: row.try_get("", "at")?,
             })
         })
         .collect()

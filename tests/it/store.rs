@@ -132,6 +132,7 @@ fn failed(claim: &Claim) -> Finish {
         outcome: AttemptOutcome::Retry,
         error,
         ceiling_ms: 0,
+        fresh: 0,
     }
 }
 

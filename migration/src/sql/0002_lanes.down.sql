@@ -1,7 +1,10 @@
 DROP TABLE holdfast.retirement_proofs, holdfast.journal_keys, holdfast.lineage_revivals;
 DROP TRIGGER lanes_fence_follows_nonces ON holdfast.lanes;
 DROP TRIGGER lineages_ended_is_immutable ON holdfast.lineages;
-DROP FUNCTION holdfast.guard_fence(), holdfast.guard_ended_lineage();
+DROP TRIGGER lineages_signed_is_not_abandoned ON holdfast.lineages;
+DROP TRIGGER lineages_open_is_not_deleted ON holdfast.lineages;
+DROP TRIGGER job_attempts_ended_is_immutable ON holdfast.job_attempts;
+DROP FUNCTION holdfast.guard_fence(), holdfast.guard_ended_lineage(), holdfast.guard_open_nonce(), holdfast.guard_ended_attempt();
 -- A frozen lane has no word in the older schema; paused is the nearest that gives out no nonce.
 UPDATE holdfast.lanes SET state = 'paused', reason = 'frozen' WHERE state = 'frozen';
 ALTER TABLE holdfast.lanes DROP CONSTRAINT lanes_state_check;

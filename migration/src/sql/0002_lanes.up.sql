@@ -112,3 +112,24 @@ CREATE TABLE holdfast.retirement_proofs (
     at          timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX retirement_proofs_by_subject ON holdfast.retirement_proofs (kind, subject, at DESC);
+
+-- A nonce that has signed bytes is never given up: they may be mined at any time. Nor does its row go away before its end.
+CREATE FUNCTION holdfast.guard_open_nonce() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' OR EXISTS (SELECT 1 FROM holdfast.tx_attempts a WHERE a.lineage_id = OLD.id) THEN
+        RAISE EXCEPTION 'lineage % is % and keeps its nonce %', OLD.id, OLD.state, OLD.nonce USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER lineages_signed_is_not_abandoned BEFORE UPDATE OF state ON holdfast.lineages
+    FOR EACH ROW WHEN (OLD.state <> 'abandoned' AND NEW.state = 'abandoned') EXECUTE FUNCTION holdfast.guard_open_nonce();
+CREATE TRIGGER lineages_open_is_not_deleted BEFORE DELETE ON holdfast.lineages
+    FOR EACH ROW WHEN (OLD.ended_at IS NULL) EXECUTE FUNCTION holdfast.guard_open_nonce();
+
+-- What was told of an execution when it ended stays as it was told.
+CREATE FUNCTION holdfast.guard_ended_attempt() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION 'attempt % of job % has ended as % and is immutable', OLD.number, OLD.job_id, OLD.outcome USING ERRCODE = 'restrict_violation';
+END $$;
+CREATE TRIGGER job_attempts_ended_is_immutable BEFORE UPDATE ON holdfast.job_attempts
+    FOR EACH ROW WHEN (OLD.finished_at IS NOT NULL) EXECUTE FUNCTION holdfast.guard_ended_attempt();
