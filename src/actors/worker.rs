@@ -38,6 +38,8 @@ pub enum Ended {
     Fenced,
     /// There is nothing to do on the chain.
     NotActionable { title: &'static str, detail: String },
+    /// Its unsigned nonce was given back, and the job has ended as not actionable with it.
+    Released,
     /// Somebody cancelled the job before it got a nonce.
     Cancelled,
     /// It went wrong; a job without a nonce has only so many tries.
@@ -168,7 +170,11 @@ impl Hands {
     async fn finish(&self, execution: &Execution, ended: Ended) -> Settle {
         let kind = execution.kind.as_str();
         let Some(finish) = finish_of(execution, ended.clone(), self.attempts) else {
-            let outcome = if ended == Ended::Submitted { AttemptOutcome::Submitted } else { AttemptOutcome::Fenced };
+            let outcome = match ended {
+                Ended::Submitted => AttemptOutcome::Submitted,
+                Ended::Released => AttemptOutcome::NotActionable,
+                _ => AttemptOutcome::Fenced,
+            };
             metrics::JOB_ATTEMPTS.add(1, &[kind, outcome.as_str()]);
             return Settle::Done;
         };
@@ -207,7 +213,7 @@ fn finish_of(execution: &Execution, ended: Ended, attempts: i32) -> Option<Finis
         Some(Finish { job: execution.job, token: execution.token, number: execution.number, event, outcome, error, ceiling_ms, fresh: 0 })
     };
     match ended {
-        Ended::Submitted | Ended::Fenced => None,
+        Ended::Submitted | Ended::Released | Ended::Fenced => None,
         Ended::NotActionable { title, detail } => {
             with(Event::NothingToDo, AttemptOutcome::NotActionable, Some(("not_actionable", title, detail)), 0)
         }
@@ -221,7 +227,8 @@ fn finish_of(execution: &Execution, ended: Ended, attempts: i32) -> Option<Finis
                 (Event::AttemptFailed, AttemptOutcome::Retry)
             };
             let fresh = if spent && outcome == AttemptOutcome::Retry { attempts } else { 0 };
-            with(event, outcome, Some((error, title, detail)), backoff::ceiling_ms(execution.number)).map(|finish| Finish { fresh, ..finish })
+            with(event, outcome, Some((error, title, detail)), backoff::ceiling_ms(execution.number))
+                .map(|finish| Finish { fresh, ..finish })
         }
         Ended::Later { why, detail, at_most } => {
             let cap = i64::try_from(at_most.as_millis()).unwrap_or(backoff::CAP_MS);

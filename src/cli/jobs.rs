@@ -7,6 +7,7 @@ use super::{Global, session, tx};
 use crate::operator::cancel::{Cancelled, cancel};
 use crate::operator::explain_job::{self, Explanation};
 use crate::operator::jobs::{self, Execution, Filter, Record};
+use crate::operator::replay::{Replayed, replay};
 use crate::operator::{age, explain_job::explain};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
@@ -22,8 +23,13 @@ pub enum Jobs {
     Show { id: JobId },
     /// Where a job stands, why, and what happens next
     Explain { id: JobId },
-    /// Cancel a job that owns no nonce
+    /// Cancel a job; one that owns a nonce by a no-op of that nonce, if it is mined first
     Cancel { id: JobId },
+    /// Take dead jobs up again, from their revalidation on
+    Replay {
+        #[arg(required = true)]
+        ids: Vec<JobId>,
+    },
 }
 
 #[derive(Args)]
@@ -52,6 +58,7 @@ impl Jobs {
                 answer(global, "jobs.explain", &explanation, |page| explained(page, &explanation))?;
             }
             Self::Cancel { id } => cancelled(global, id)?,
+            Self::Replay { ids } => return replayed(global, &ids),
         }
         Ok(Code::Done)
     }
@@ -91,19 +98,70 @@ fn cancelled(global: &Global, id: JobId) -> Result<(), Failure> {
     let (outcome, text) = match what {
         Cancelled::Done => ("cancelled", format!("job {id} is cancelled")),
         Cancelled::Asked => ("asked", format!("job {id} is being executed: it will get no nonce and is cancelled when the execution ends")),
+        Cancelled::Noop => (
+            "noop",
+            format!(
+                "job {id} owns a nonce: a no-op of the same nonce is sent over it, and whichever is mined decides\nholdfast jobs explain {id}"
+            ),
+        ),
         Cancelled::Unknown => return Err(Failure::new(Code::NotFound, "not found", format!("job {id} does not exist"))),
         Cancelled::TooLate(state) => return Err(too_late(id, state)),
     };
     answer(global, "jobs.cancel", &json!({ "id": id, "outcome": outcome }), |page| page.line(text))
 }
 
+fn replayed(global: &Global, ids: &[JobId]) -> Result<Code, Failure> {
+    let config = session::config_for_postgres(global)?;
+    let operator = session::operator(&config)?;
+    let lookback = config.chains.iter().map(|chain| chain.reorg_lookback).max().unwrap_or(DEEP);
+    let attempts = config.queue.as_ref().map_or(ATTEMPTS, |queue| queue.max_attempts);
+    let outcomes = session::at_desk_of(global, &config, async |_, desk| {
+        let mut outcomes = Vec::with_capacity(ids.len());
+        for id in ids {
+            outcomes.push((*id, replay(desk, *id, (operator, &global.reason), lookback, attempts).await?));
+        }
+        Ok(outcomes)
+    })?;
+    let told: Vec<_> = outcomes.iter().map(|(id, outcome)| (*id, outcome, why_replayed(*id, *outcome, lookback))).collect();
+    let done = told.iter().filter(|(_, outcome, _)| **outcome == Replayed::Done).count();
+    let items: Vec<_> = told.iter().map(|(id, _, (word, text))| json!({ "id": id, "outcome": word, "detail": text })).collect();
+    if done == 0 && told.len() == 1 {
+        let (word, text) = told[0].2.clone();
+        let code = if told[0].1 == &Replayed::Unknown { Code::NotFound } else { Code::Refused };
+        return Err(Failure::new(code, "not replayed", text).by(word).then(format!("holdfast jobs explain {}", told[0].0)));
+    }
+    answer(global, "jobs.replay", &json!({ "items": items, "replayed": done }), |page| {
+        told.iter().for_each(|(_, _, (_, text))| page.line(text.clone()));
+    })?;
+    Ok(if done == told.len() { Code::Done } else { Code::Other(8) })
+}
+
+/// Where no chain is configured beside the command: as deep as any may be set.
+const DEEP: u64 = 100_000;
+const ATTEMPTS: u32 = 8;
+
+fn why_replayed(id: JobId, outcome: Replayed, lookback: u64) -> (&'static str, String) {
+    match outcome {
+        Replayed::Done => ("replayed", format!("job {id} is queued again")),
+        Replayed::Unknown => ("not-found", format!("job {id} does not exist")),
+        Replayed::NotDead(state) => ("not-dead", format!("job {id} is {state}: only a dead job is taken up again")),
+        Replayed::NonceBound => {
+            ("nonce-bound", format!("job {id} has used its nonce up: what was mined at it is its end; submit a new job"))
+        }
+        Replayed::TooEarly { proven_at, head } => (
+            "reorg-lookback",
+            format!(
+                "job {id}: its nonce was used up by a stranger at block {proven_at}, and a reorganisation may still undo that: wait until block {} (now {})",
+                proven_at.saturating_add(i64::try_from(lookback).unwrap_or(i64::MAX)),
+                head.map_or_else(|| "unknown".into(), |head| head.to_string())
+            ),
+        ),
+    }
+}
+
 fn too_late(id: JobId, state: JobState) -> Failure {
-    let (gate, why) = if state.is_final() {
-        ("job-ended", format!("job {id} has ended: it is {state}"))
-    } else {
-        ("nonce-bound", format!("job {id} is {state} and owns a nonce: its transaction may be mined at any time"))
-    };
-    Failure::new(Code::Refused, "not cancelled", why).by(gate).then(format!("holdfast jobs explain {id}"))
+    let why = format!("job {id} has ended: it is {state}");
+    Failure::new(Code::Refused, "not cancelled", why).by("job-ended").then(format!("holdfast jobs explain {id}"))
 }
 
 fn state(state: JobState) -> Cell {

@@ -87,11 +87,7 @@ impl Problem {
 
     #[must_use]
     pub fn not_cancellable(state: JobState) -> Self {
-        let detail = if state.is_final() {
-            format!("the job has ended: it is {state}")
-        } else {
-            format!("the job is {state} and owns a nonce: its transaction may be mined at any time")
-        };
+        let detail = format!("the job has ended: it is {state}");
         Self { state: Some(state), ..Self::new(Kind::NotCancellable, detail) }
     }
 
@@ -307,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_refused_cancellation_names_the_state() {
-        let shown = shown(&Problem::not_cancellable(JobState::Submitted));
-        assert_eq!((shown["status"].as_u64(), shown["state"].as_str()), (Some(409), Some("submitted")));
+        let shown = shown(&Problem::not_cancellable(JobState::Completed));
+        assert_eq!((shown["status"].as_u64(), shown["state"].as_str()), (Some(409), Some("completed")));
     }
 }

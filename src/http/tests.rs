@@ -361,9 +361,13 @@ async fn pages_follow_each_other_without_gap_or_repetition() {
 async fn cancelling_says_what_became_of_it() {
     let stage = stage();
     let id = known(&stage, 1, "alpha", JobState::Cancelled);
-    for (outcome, expected) in
-        [(Cancelled::Done, 200), (Cancelled::Asked, 202), (Cancelled::TooLate(JobState::Submitted), 409), (Cancelled::Unknown, 404)]
-    {
+    for (outcome, expected) in [
+        (Cancelled::Done, 200),
+        (Cancelled::Asked, 202),
+        (Cancelled::Noop, 202),
+        (Cancelled::TooLate(JobState::Completed), 409),
+        (Cancelled::Unknown, 404),
+    ] {
         stage.behind.lock().unwrap().cancelled = Some(outcome);
         let seen = ask(&stage, post(&stage, &format!("/v1/jobs/{id}/cancel"))).await;
         assert_eq!(seen.status, expected);

@@ -12,8 +12,8 @@ use crate::chain::{Call, SimulationError};
 use crate::domain::{fees, transaction};
 use crate::fail;
 use crate::store::{self, execution::Execution};
-use entity::ids::LaneId;
-use entity::states::JobKind;
+use entity::ids::{LaneId, LineageId};
+use entity::states::{JobKind, LineageState};
 use entity::values::{Address, Wei};
 use futures::FutureExt;
 use std::sync::Arc;
@@ -67,11 +67,8 @@ fn later(why: &'static str, detail: impl ToString, at_most: Duration) -> Ended {
 
 impl Context {
     async fn work(&self, execution: &Execution) -> Ended {
-        if let Some((lineage, _)) = execution.lineage {
-            return match self.journal.resume(lineage, execution.token).await {
-                Ok(submitted) => submitted_as(submitted),
-                Err(error) => unfinished(&error),
-            };
+        if let Some((lineage, state)) = execution.lineage {
+            return self.go_on(execution, lineage, state).await;
         }
         let Some(desk) = self.chains.desk(execution.chain_id) else {
             return Ended::Failed {
@@ -108,6 +105,37 @@ impl Context {
 }
 
 impl Context {
+    /// Goes on with a job that owns a nonce. While nothing is signed for it the call is tried once more: what reverts now is not signed.
+    async fn go_on(&self, execution: &Execution, lineage: LineageId, state: LineageState) -> Ended {
+        if state == LineageState::Allocated {
+            match self.still_works(execution, lineage).await {
+                Ok(None) => {}
+                Ok(Some(ended)) => return ended,
+                Err(error) => return unfinished(&error),
+            }
+        }
+        match self.journal.resume(lineage, execution.token).await {
+            Ok(submitted) => submitted_as(submitted),
+            Err(error) => unfinished(&error),
+        }
+    }
+
+    /// None: sign it.
+    async fn still_works(&self, execution: &Execution, lineage: LineageId) -> Result<Option<Ended>, tx_journal::Error> {
+        let (Some(stored), Some(desk)) = (self.journal.unsigned(lineage).await?, self.chains.desk(execution.chain_id)) else {
+            return Ok(None);
+        };
+        let plan = CallPlan { to: stored.to, value: stored.value, data: stored.data, gas_limit: u64::try_from(stored.gas_limit).ok() };
+        match gas(desk, stored.signer, &plan).await {
+            Ok(_) => Ok(None),
+            Err(Ended::NotActionable { detail, .. }) => {
+                let released = self.journal.abandon(lineage, execution.token, &detail).await?;
+                Ok(released.then_some(Ended::Released))
+            }
+            Err(later) => Ok(Some(later)),
+        }
+    }
+
     /// A lane with room. When none has any, the next block may make some: that is waited for once before the job is given back,
     /// so that a long queue in front of a narrow lane does not go round and round through Postgres.
     async fn lane(&self, desk: &Desk, execution: &Execution) -> Result<Option<(LaneId, Address)>, store::Error> {

@@ -10,6 +10,7 @@ pub mod jobs;
 pub mod lanes;
 pub mod overview;
 pub mod queues;
+pub mod replay;
 pub mod rpc;
 pub mod schema;
 pub mod transactions;

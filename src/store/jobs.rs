@@ -244,27 +244,76 @@ pub enum Cancelled {
     Done,
     /// An execution is under way and owns no nonce: it will get none.
     Asked,
-    /// The job owns a nonce, or has ended.
+    /// The job owns a nonce: a no-op of the same nonce is wanted, and whichever mines decides.
+    Noop,
+    /// The job has ended.
     TooLate(JobState),
     Unknown,
 }
 
-/// Cancels a job before a nonce. `operator` (id and reason) writes the audit row in the same statement.
+/// Cancels a job, or asks for it. `operator` (id and reason) writes the audit row in the same statement.
 ///
 /// # Errors
 /// See [`Error`].
 pub async fn cancel(db: &Db, job: JobId, project: Option<&str>, operator: Option<(&str, &str)>) -> Result<Cancelled, Error> {
     let arrow = job::arrow(Event::CancelAsked).map_err(|e| Error::Answer(e.to_string()))?;
     let idle = arrow.from.into_iter().filter(|state| *state != JobState::Processing);
+    let bound = job::arrow(Event::NoopFinal { cancelled: true }).map_err(|e| Error::Answer(e.to_string()))?;
+    let open = LineageState::all().into_iter().filter(|state| !state.is_final());
     let (who, why) = operator.unwrap_or_default();
-    let values = vec![job.into(), project.unwrap_or_default().into(), words(idle), who.into(), why.into()];
+    let values = vec![job.into(), project.unwrap_or_default().into(), words(idle), who.into(), why.into(), words(bound.from), words(open)];
     let rows = db.rows("cancel", include_str!("sql/cancel.sql"), values).await?;
     let Some(row) = rows.first() else { return Ok(Cancelled::Unknown) };
     let state: JobState = row.try_get("", "state")?;
-    Ok(match (row.try_get::<bool>("", "cancelled")?, row.try_get::<bool>("", "asked")?) {
-        (true, _) => Cancelled::Done,
-        (false, true) => Cancelled::Asked,
-        (false, false) if state == JobState::Cancelled => Cancelled::Done,
-        (false, false) => Cancelled::TooLate(state),
+    let is = |column| row.try_get::<bool>("", column);
+    Ok(match (is("cancelled")?, is("noop")?, is("asked")?) {
+        (true, ..) => Cancelled::Done,
+        (_, true, _) => Cancelled::Noop,
+        (.., true) => Cancelled::Asked,
+        _ if state == JobState::Cancelled => Cancelled::Done,
+        _ => Cancelled::TooLate(state),
+    })
+}
+
+/// What became of a wish to replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replayed {
+    Done,
+    /// The job is not dead.
+    NotDead(JobState),
+    /// A nonce of it may still take effect.
+    NonceBound,
+    /// Its superseded nonce is proven at this block, which a reorganisation may still undo; the head that was seen.
+    TooEarly {
+        proven_at: i64,
+        head: Option<i64>,
+    },
+    Unknown,
+}
+
+/// Takes a dead job up again with `attempts` more executions. `lookback` in blocks.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn replay(db: &Db, job: JobId, operator: (&str, &str), lookback: u64, attempts: u32) -> Result<Replayed, Error> {
+    let arrow = job::arrow(Event::Replayed).map_err(|e| Error::Answer(e.to_string()))?;
+    let values = vec![
+        job.into(),
+        operator.0.into(),
+        operator.1.into(),
+        words(arrow.from.clone()),
+        arrow.to.to_string().into(),
+        i64::try_from(lookback).unwrap_or(i64::MAX).into(),
+        i32::try_from(attempts).unwrap_or(i32::MAX).into(),
+    ];
+    let rows = db.rows("replay", include_str!("sql/replay.sql"), values).await?;
+    let Some(row) = rows.first() else { return Ok(Replayed::Unknown) };
+    let state: JobState = row.try_get("", "state")?;
+    let proven_at: Option<i64> = row.try_get("", "superseded_at")?;
+    Ok(match (row.try_get::<bool>("", "replayed")?, row.try_get::<i64>("", "live")?, proven_at) {
+        (true, ..) => Replayed::Done,
+        _ if !arrow.from.contains(&state) => Replayed::NotDead(state),
+        (false, 0, Some(proven_at)) => Replayed::TooEarly { proven_at, head: row.try_get("", "head")? },
+        _ => Replayed::NonceBound,
     })
 }

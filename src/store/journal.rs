@@ -5,7 +5,7 @@ use super::{Db, Error, Reader};
 use crate::domain::fees::Price;
 use crate::domain::{job, lineage};
 use entity::ids::{ExecutionToken, JobId, LaneId, LineageId, WorkerId};
-use entity::states::{LineageState, NoopReason};
+use entity::states::{AttemptPurpose, LineageState, NoopReason};
 use entity::values::{Address, Hash, Wei};
 use sea_orm::QueryResult;
 use std::collections::{HashMap, HashSet};
@@ -18,6 +18,7 @@ pub struct Record {
     pub job: JobId,
     pub token: ExecutionToken,
     pub hash: Hash,
+    pub purpose: AttemptPurpose,
     pub price: Price,
     pub gas_limit: i64,
     pub key_id: String,
@@ -42,6 +43,7 @@ pub async fn record(db: &Db, batch: &[Record]) -> Result<HashSet<LineageId>, Err
         array(batch.iter().map(|r| r.iv.to_vec())),
         array(batch.iter().map(|r| r.ciphertext.clone())),
         words(lineage::sources(lineage::Event::Journaled, LineageState::Signed)),
+        array(batch.iter().map(|r| r.purpose.to_string())),
     ];
     let rows = db.rows("record_attempts", include_str!("sql/record_attempts.sql"), values).await?;
     rows.iter().map(|row| Ok(row.try_get("", "lineage_id")?)).collect()
@@ -80,6 +82,17 @@ pub async fn sent(db: &Db, batch: &[Sent]) -> Result<HashMap<ExecutionToken, Dur
     rows.iter()
         .map(|row| Ok((row.try_get("", "token")?, Duration::try_from_secs_f64(row.try_get("", "age_seconds")?).unwrap_or_default())))
         .collect()
+}
+
+/// Wants an unsigned nonce used up by a no-op, for the execution that holds the token: its call reverts and it is not the tail.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn refuse(db: &Db, lineage: LineageId, token: ExecutionToken, reason: &str) -> Result<bool, Error> {
+    let sql = "UPDATE holdfast.lineages l SET noop_reason = 'refused', noop_detail = left($3, 4000), updated_at = now() FROM holdfast.jobs j
+               WHERE l.id = $1 AND j.id = l.job_id AND j.state = 'processing' AND j.execution_token = $2 AND l.noop_reason IS NULL AND l.state = ANY ($4::text[])";
+    let unsigned = lineage::sources(lineage::Event::Journaled, LineageState::Signed);
+    Ok(db.execute("refuse_unsigned", sql, vec![lineage.into(), token.into(), reason.into(), words(unsigned)]).await? == 1)
 }
 
 /// Notes that the settling of a lane sent bytes again.

@@ -1,10 +1,11 @@
 //! Lanes, their fences and windows, and the pools that deal to them. Written by the NonceAllocator; the lease and what was
 //! seen of the chain are written by the lane's settling under its lease.
 
-use super::arrays::array;
+use super::arrays::{array, words};
 use super::{Db, Error, Reader};
+use crate::domain::{job, lineage};
 use entity::ids::{ExecutionToken, JobId, LaneId, LineageId, WorkerId};
-use entity::states::LaneState;
+use entity::states::{LaneState, LineageState};
 use entity::values::{Address, Hash, Wei};
 use sea_orm::QueryResult;
 use std::time::Duration;
@@ -147,6 +148,18 @@ fn reserved(row: &QueryResult) -> Result<Reserved, Error> {
         None if row.try_get::<bool>("", "cancelled")? => Reserved::Cancelled,
         None => Reserved::Full,
     })
+}
+
+/// Gives an unsigned nonce back, from the tail of its lane only, and ends its job as not actionable: one statement. False: it is not the
+/// tail, it is signed, or another execution has the job.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn release(db: &Db, lineage: LineageId, token: ExecutionToken, reason: &str) -> Result<bool, Error> {
+    let arrow = job::arrow(job::Event::NothingToDo).map_err(|e| Error::Answer(e.to_string()))?;
+    let unsigned = lineage::sources(lineage::Event::ReleasedUnsigned, LineageState::Abandoned);
+    let values = vec![lineage.into(), token.into(), reason.into(), words(unsigned), arrow.to.to_string().into()];
+    Ok(!db.rows("release", include_str!("sql/release.sql"), values).await?.is_empty())
 }
 
 /// A lane whose settling this process has.

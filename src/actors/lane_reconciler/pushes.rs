@@ -11,7 +11,7 @@ use crate::store::lanes::Lane;
 use crate::store::settling::Open;
 use crate::telemetry::metrics;
 use entity::ids::LineageId;
-use entity::states::LaneState;
+use entity::states::{AttemptPurpose, LaneState};
 use std::time::Duration;
 
 /// Most bytes sent again, and most attempts signed, in one round: the head of the lane first, the rest follows when it moves.
@@ -138,7 +138,8 @@ fn unmined(one: &Open) -> Unmined {
         priced_block: one.priced_block.and_then(|block| u64::try_from(block).ok()),
         tried: one.tried,
         replacements: count(one.replacements),
-        noops: count(one.noops),
+        // A nonce that was unsigned when the no-op was wanted has it as its first attempt.
+        noops: count(one.noops).max(u32::from(one.attempts.iter().any(|(_, purpose)| *purpose == AttemptPurpose::Noop))),
         noop: one.noop,
         answer: one.last_answer.as_deref().and_then(|word| word.parse::<Class>().ok()),
     }

@@ -9,6 +9,7 @@ use crate::store::lanes::{Lane, Reserved, Wanted};
 use crate::store::{self, Db};
 use crate::telemetry::metrics;
 use entity::ids::{ExecutionToken, JobId, LaneId};
+use entity::states::AttemptPurpose;
 use entity::values::{Address, Wei};
 use futures::FutureExt;
 use std::collections::HashMap;
@@ -122,7 +123,19 @@ async fn take(db: &Db, journal: &tx_journal::Handle, lane: &Lane, batch: Vec<Pla
     for (plan, got) in batch.into_iter().zip(&reserved) {
         if let Reserved::Nonce { lineage, nonce } = *got {
             let Plan { job, token, to, value, data, gas_limit } = plan;
-            to_sign.push(ToSign { lineage, job, token, chain_id: lane.chain_id, signer: lane.signer, nonce, to, value, data, gas_limit });
+            to_sign.push(ToSign {
+                lineage,
+                job,
+                token,
+                chain_id: lane.chain_id,
+                signer: lane.signer,
+                nonce,
+                to,
+                value,
+                data,
+                gas_limit,
+                purpose: AttemptPurpose::Call,
+            });
         }
     }
     let mut sent = sign_and_send(journal, to_sign).await.into_iter();

@@ -17,7 +17,7 @@ use crate::store::journal::{Record, Stored};
 use crate::store::{self, Db};
 use crate::telemetry::metrics;
 use entity::ids::{ExecutionToken, JobId, LineageId};
-use entity::states::LineageState;
+use entity::states::{AttemptPurpose, LineageState};
 use entity::values::{Address, Hash, Wei};
 use futures::FutureExt;
 use std::sync::Arc;
@@ -41,6 +41,7 @@ pub struct ToSign {
     pub value: Wei,
     pub data: Vec<u8>,
     pub gas_limit: i64,
+    pub purpose: AttemptPurpose,
 }
 
 /// Bytes that are committed and may be sent.
@@ -251,6 +252,7 @@ fn journaled(one: &ToSign, draft: SealedDraft) -> (Record, Journaled) {
         job: one.job,
         token: one.token,
         hash,
+        purpose: one.purpose,
         price,
         gas_limit: one.gas_limit,
         key_id: sealed.key_id,

@@ -11,7 +11,7 @@ use crate::store::{self};
 use crate::telemetry::metrics;
 use entity::ids::{LaneId, LineageId, WorkerId};
 use entity::states::{AttemptPurpose, JobKind, JobState};
-use entity::values::Wei;
+use entity::values::{Address, Wei};
 use std::collections::HashMap;
 
 /// A price for a nonce that has signed bytes.
@@ -166,19 +166,25 @@ impl Handle {
     }
 }
 
-fn gas(one: &Stored, purpose: AttemptPurpose) -> i64 {
+/// The gas limit of an attempt.
+pub(super) fn gas(one: &Stored, purpose: AttemptPurpose) -> i64 {
     match purpose {
         AttemptPurpose::Call | AttemptPurpose::Replacement => one.gas_limit,
         AttemptPurpose::Noop => one.gas_limit.clamp(NOOP_GAS_MIN, NOOP_GAS_MAX),
     }
 }
 
-fn draft(one: &Stored, priced: &Priced) -> Result<Draft, Error> {
-    let number = |value: i64| u64::try_from(value).map_err(|_| Error::Sign("a negative number".into()));
-    let (to, value, data) = match priced.purpose {
+/// What an attempt does: the call, or nothing at all.
+pub(super) fn content(one: &Stored, purpose: AttemptPurpose) -> (Address, Wei, Vec<u8>) {
+    match purpose {
         AttemptPurpose::Call | AttemptPurpose::Replacement => (one.to, one.value, one.data.clone()),
         AttemptPurpose::Noop => (one.signer, Wei::ZERO, Vec::new()),
-    };
+    }
+}
+
+fn draft(one: &Stored, priced: &Priced) -> Result<Draft, Error> {
+    let number = |value: i64| u64::try_from(value).map_err(|_| Error::Sign("a negative number".into()));
+    let (to, value, data) = content(one, priced.purpose);
     let transaction = Eip1559 {
         chain_id: number(one.chain_id)?,
         nonce: number(one.nonce)?,

@@ -1,14 +1,14 @@
 //! Giving journaled bytes to the chain: by the execution that made them, by an execution that goes on after a crash, and by the
 //! settling of a lane. Every answer is noted; none of them moves a nonce.
 
-use super::{Error, Handle, Journaled, ToSign, Work, is_open};
+use super::{Error, Handle, Journaled, ToSign, Work, is_open, replace};
 use crate::chain::{RawTx, SendOutcome};
 use crate::fail;
 use crate::store::journal::{Sent, Stored};
 use crate::store::{self};
 use crate::telemetry::metrics;
 use entity::ids::{ExecutionToken, LaneId, LineageId, WorkerId};
-use entity::states::LineageState;
+use entity::states::{AttemptPurpose, LineageState};
 use std::time::Duration;
 
 /// What became of an execution that had bytes to send.
@@ -83,6 +83,28 @@ impl Handle {
         Ok(sent.first().map_or(Submitted::Unnoted, |(_, submitted)| *submitted))
     }
 
+    /// The call of a nonce that has no bytes yet, to be tried again before it gets any; None where it is signed or a no-op is wanted.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn unsigned(&self, lineage: LineageId) -> Result<Option<Stored>, Error> {
+        let found = store::journal::stored(&self.work.db.reader(), &[lineage]).await?;
+        Ok(found.into_iter().next().filter(|stored| stored.state == LineageState::Allocated && stored.noop.is_none()))
+    }
+
+    /// Ends an unsigned nonce whose call reverts now: given back from the tail of its lane, otherwise to be used up by a no-op. True: it
+    /// was given back and its job has ended.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn abandon(&self, lineage: LineageId, token: ExecutionToken, reason: &str) -> Result<bool, Error> {
+        if store::lanes::release(&self.work.db, lineage, token, reason).await? {
+            return Ok(true);
+        }
+        store::journal::refuse(&self.work.db, lineage, token, reason).await?;
+        Ok(false)
+    }
+
     /// Sends the identical newest bytes of lineages again, lowest nonce first; for the settling of a lane, under its lease.
     ///
     /// # Errors
@@ -114,7 +136,10 @@ impl Handle {
     }
 }
 
+/// The first bytes of a nonce: the call, or a no-op where that is wanted already.
 fn to_sign(stored: &Stored, token: ExecutionToken) -> ToSign {
+    let purpose = if stored.noop.is_some() { AttemptPurpose::Noop } else { AttemptPurpose::Call };
+    let (to, value, data) = replace::content(stored, purpose);
     ToSign {
         lineage: stored.lineage,
         job: stored.job,
@@ -122,10 +147,11 @@ fn to_sign(stored: &Stored, token: ExecutionToken) -> ToSign {
         chain_id: stored.chain_id,
         signer: stored.signer,
         nonce: stored.nonce,
-        to: stored.to,
-        value: stored.value,
-        data: stored.data.clone(),
-        gas_limit: stored.gas_limit,
+        to,
+        value,
+        data,
+        gas_limit: replace::gas(stored, purpose),
+        purpose,
     }
 }
 

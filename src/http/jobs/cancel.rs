@@ -1,4 +1,4 @@
-//! `POST /v1/jobs/{id}/cancel`: cancels a job that owns no nonce yet.
+//! `POST /v1/jobs/{id}/cancel`: cancels a job; one that owns a nonce by a no-op of that nonce, if it is mined first.
 
 use super::view::JobBody;
 use super::{id_of, job_response, missing};
@@ -15,10 +15,10 @@ use actix_web::web::{Data, Path};
     params(("id" = String, Path, description = "of the job")),
     responses(
         (status = 200, description = "the job is cancelled", body = JobBody),
-        (status = 202, description = "an execution is under way: it will get no nonce", body = JobBody),
+        (status = 202, description = "asked for: an execution under way will get no nonce; a job that owns one has it used up by a priced no-op of the same nonce, and whichever is mined decides", body = JobBody),
         (status = 401, description = "no valid key", body = ProblemBody, content_type = "application/problem+json"),
         (status = 404, description = "no job of this project", body = ProblemBody, content_type = "application/problem+json"),
-        (status = 409, description = "the job owns a nonce or has ended", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "the job has ended", body = ProblemBody, content_type = "application/problem+json"),
         (status = 503, description = "not now", body = ProblemBody, content_type = "application/problem+json"),
         (status = 504, description = "the database took too long", body = ProblemBody, content_type = "application/problem+json"),
     ),
@@ -27,7 +27,7 @@ pub async fn cancel(caller: Caller, id: Path<String>, state: Data<Public>) -> Re
     let id = id_of(&id)?;
     let status = match state.cancel.ask((id, caller.project.clone())).await? {
         Cancelled::Done => StatusCode::OK,
-        Cancelled::Asked => StatusCode::ACCEPTED,
+        Cancelled::Asked | Cancelled::Noop => StatusCode::ACCEPTED,
         Cancelled::TooLate(state) => return Err(Problem::not_cancellable(state)),
         Cancelled::Unknown => return Err(missing()),
     };

@@ -1,4 +1,4 @@
-//! `POST /admin/v1/jobs/{id}/cancel`: cancels a job that owns no nonce. Who does it and why is written down in the same statement.
+//! `POST /admin/v1/jobs/{id}/cancel`: cancels a job, or has a no-op use its nonce up. Who does it and why is written down in the same statement.
 
 use super::id_of;
 use crate::domain::submission::parse::FieldError;
@@ -14,6 +14,7 @@ pub async fn cancel(state: State, id: Path<String>, request: HttpRequest, body: 
     let (id, operator, reason) = (id_of(&id)?, operator_of(&request)?, reason(&body.0)?);
     match cancel::cancel(&state.desk, id, None, Some((&operator, reason))).await? {
         Cancelled::Done => Ok(HttpResponse::Ok().json(json!({ "id": id, "outcome": "cancelled" }))),
+        Cancelled::Noop => Ok(HttpResponse::Accepted().json(json!({ "id": id, "outcome": "noop" }))),
         Cancelled::Asked => Ok(HttpResponse::Accepted().json(json!({ "id": id, "outcome": "asked" }))),
         Cancelled::TooLate(state) => Err(Problem::not_cancellable(state)),
         Cancelled::Unknown => Err(Problem::new(Kind::NotFound, format!("job {id} does not exist"))),

@@ -1,0 +1,27 @@
+-- Takes a dead job up again, from its revalidation on, under a fresh delivery. Refused while a nonce of it may still take effect: a
+-- superseded one has to be TX_REORG_LOOKBACK_BLOCKS behind the head that was seen; any other keeps the job where it is. The operator's
+-- row is written in the same statement. Locks: the job's row. Served by: jobs_pkey, lineages_by_job, heads_pkey.
+WITH held AS (
+    SELECT j.id, j.state, j.version FROM holdfast.jobs j WHERE j.id = $1 FOR UPDATE OF j
+), bound AS (
+    SELECT count(*) FILTER (WHERE l.state <> 'superseded') AS live,
+           max((l.proof -> 'account_nonce' ->> 'block')::bigint) AS superseded_at, max(n.number) AS head
+    FROM held h JOIN holdfast.lineages l ON l.job_id = h.id AND l.state <> 'abandoned'
+    LEFT JOIN holdfast.heads n ON n.chain_id = l.chain_id
+), allowed AS (
+    SELECT h.id FROM held h, bound b
+    WHERE h.state = ANY ($4::text[]) AND b.live = 0 AND (b.superseded_at IS NULL OR b.superseded_at + $6::bigint <= b.head)
+), moved AS (
+    UPDATE holdfast.jobs j SET state = $5, version = j.version + 1, finished_at = NULL, updated_at = now(), attempts_budget = j.attempts + $7::integer,
+        error_type = NULL, error_title = NULL, error_detail = NULL, cancel_asked_at = NULL
+    FROM allowed a WHERE j.id = a.id
+    RETURNING j.id, j.version
+), delivery AS (
+    UPDATE holdfast.outbox o SET generation = o.generation + 1, deliver_at = now(), next_at = now(), published_at = NULL, failures = 0 FROM moved m WHERE o.job_id = m.id
+), event AS (
+    INSERT INTO holdfast.stream_events (domain, key, version, type) SELECT 'job', id, version, $5 FROM moved
+), audit AS (
+    INSERT INTO holdfast.operator_actions (operator_id, action, target, reason, before, after)
+    SELECT $2, 'jobs.replay', h.id::text, $3, h.state, CASE WHEN m.id IS NOT NULL THEN $5 ELSE 'refused' END FROM held h LEFT JOIN moved m ON m.id = h.id
+)
+SELECT h.state, (m.id IS NOT NULL) AS replayed, b.live, b.superseded_at, b.head FROM held h CROSS JOIN bound b LEFT JOIN moved m ON m.id = h.id
