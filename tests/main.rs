@@ -13,8 +13,10 @@ mod requirements_doc;
 mod support;
 
 mod it {
+    mod delivery_rows;
     mod embedded;
     mod invariants;
+    mod lane_rows;
     mod local_parts;
     mod nonces;
     mod outages;

@@ -1,6 +1,7 @@
 //! The test world: real parts, faults on demand, and what must hold when a test ends.
 
 pub mod anvil;
+pub mod command;
 pub mod http_wire;
 pub mod invariants;
 pub mod parts;

@@ -56,15 +56,17 @@ pub fn free_port() -> u16 {
 }
 
 #[derive(Clone, Default)]
-pub struct Log(Arc<Mutex<Vec<String>>>);
+pub struct Log(Arc<Mutex<Vec<String>>>, Arc<AtomicU16>);
 
 impl Log {
     fn follow(&self, from: impl Read + Send + 'static) {
-        let lines = self.0.clone();
+        let (lines, open) = (self.0.clone(), self.1.clone());
+        open.fetch_add(1, Ordering::SeqCst);
         std::thread::spawn(move || {
             for line in BufReader::new(from).lines().map_while(Result::ok) {
                 lines.lock().unwrap().push(line);
             }
+            open.fetch_sub(1, Ordering::SeqCst);
         });
     }
 
@@ -152,6 +154,12 @@ impl Process {
     pub async fn exit(&self, within: Duration) -> i32 {
         let status = found(&format!("{} ends", self.name), within, async || self.status()).await;
         status.code().unwrap_or_else(|| -status.signal().unwrap_or_default())
+    }
+
+    /// All that it said, once it has ended.
+    pub async fn whole_log(&self) -> Vec<String> {
+        eventually("its last line was read", Duration::from_secs(5), async || self.log.1.load(Ordering::SeqCst) == 0).await;
+        self.log.lines()
     }
 
     /// SIGTERM; the exit code.
