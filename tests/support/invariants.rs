@@ -69,14 +69,15 @@ async fn effects(world: &World) -> Vec<String> {
 async fn nonces(world: &World) -> Vec<String> {
     let mut faults = Vec::new();
     let open = world.count("jobs WHERE finished_at IS NULL").await;
+    let foreign = world.foreign_nonces.lock().unwrap().clone();
+    let own = || (world.first_nonce..).filter(|nonce| !foreign.contains(nonce)).map(|nonce| i64::try_from(nonce).unwrap());
     for signer in &world.signers {
         let who = hex_from_bytes(&signer.address.0);
         let sql = "SELECT nonce, job_id::text AS job FROM holdfast.lineages WHERE signer = $1 AND state <> 'abandoned' ORDER BY nonce";
         let rows = sqlx::query(sql).bind(signer.address.0.to_vec()).fetch_all(&world.pool).await.expect("lineages");
         let mut jobs = HashSet::new();
-        for (place, row) in rows.iter().enumerate() {
+        for (dense, row) in own().zip(&rows) {
             let (nonce, job): (i64, String) = (row.get("nonce"), row.get("job"));
-            let dense = i64::try_from(world.first_nonce).unwrap() + i64::try_from(place).unwrap();
             if nonce != dense {
                 faults.push(format!("{who}: nonce {nonce} stands where {dense} should"));
                 break;
@@ -90,7 +91,7 @@ async fn nonces(world: &World) -> Vec<String> {
             continue;
         };
         let fence: i64 = lane.get("next_nonce");
-        let used = i64::try_from(world.first_nonce).unwrap() + i64::try_from(rows.len()).unwrap();
+        let used = own().nth(rows.len()).unwrap();
         if fence != used {
             faults.push(format!("{who}: the fence is at {fence}, {used} is the next nonce that was never given"));
         }

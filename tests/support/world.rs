@@ -14,7 +14,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Row};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -117,6 +117,8 @@ pub struct World {
     pub servers: Option<Servers>,
     pub client: reqwest::Client,
     pub panics_expected: AtomicBool,
+    /// Nonces that somebody else used up: the program gives them to no job.
+    pub foreign_nonces: Mutex<BTreeSet<u64>>,
     secrets: Vec<String>,
     environment: BTreeMap<String, String>,
     instances: Mutex<Vec<Arc<Instance>>>,
@@ -239,6 +241,7 @@ impl World {
             servers: setup.servers,
             client: reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(30)).build().expect("a client"),
             panics_expected: AtomicBool::new(false),
+            foreign_nonces: Mutex::default(),
             secrets,
             environment,
             instances: Mutex::default(),

@@ -115,7 +115,8 @@ impl Work {
 
     async fn observe(&self, lane: &Lane, observed: Observed) -> Result<(), store::Error> {
         if store::lanes::observe(&self.db, self.lane, self.holder, observed).await? {
-            metrics::FOREIGN_NONCE_USE.add(1, &[&self.desk.label(), &lane.signer.to_string()]);
+            let used = u64::try_from(observed.settled - lane.next_nonce).unwrap_or(1);
+            metrics::FOREIGN_NONCE_USE.add(used, &[&self.desk.label(), &lane.signer.to_string()]);
             tracing::error!(
                 event = "foreign_nonce_use", lane = %self.lane, signer = %lane.signer, fence = lane.next_nonce, settled = observed.settled,
                 "somebody else sends with this key: nonces that were never given out here are used up on the chain; the fence has followed"
