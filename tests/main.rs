@@ -22,6 +22,8 @@ mod it {
     mod outages;
     mod path;
     mod pool_rows;
+    mod reorg_cases;
+    mod replacement_cases;
     mod schema_rows;
     mod secrecy;
     mod store;

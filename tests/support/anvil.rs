@@ -132,6 +132,28 @@ impl Anvil {
         u128::from_str_radix(text.as_str().unwrap().trim_start_matches("0x"), 16).expect("a balance below 2^128")
     }
 
+    /// Replaces the newest `depth` blocks by others, with these raw transactions at these places among them (0 is the lowest).
+    pub async fn reorg(&self, depth: u64, transactions: &[(String, u64)]) {
+        self.ask("anvil_reorg", json!([depth, transactions])).await;
+    }
+
+    pub async fn drop_all_transactions(&self) {
+        self.ask("anvil_dropAllTransactions", json!([])).await;
+    }
+
+    pub async fn set_next_base_fee(&self, wei: u64) {
+        self.ask("anvil_setNextBlockBaseFeePerGas", json!([format!("{wei:#x}")])).await;
+    }
+
+    /// A transfer of nothing by `who` itself, past the program; mined with the next block.
+    pub async fn use_nonce(&self, who: Address) {
+        self.ask("anvil_impersonateAccount", json!([who.to_string()])).await;
+        let transfer =
+            json!([{"from": who.to_string(), "to": who.to_string(), "value": "0x0", "gas": "0x5208", "gasPrice": "0x174876e800"}]);
+        self.ask("eth_sendTransaction", transfer).await;
+        self.ask("anvil_stopImpersonatingAccount", json!([who.to_string()])).await;
+    }
+
     pub async fn drop_transaction(&self, hash: Hash) {
         self.ask("anvil_dropTransaction", json!([hash.to_string()])).await;
     }

@@ -27,3 +27,12 @@ pub async fn data(world: &World, arguments: &[&str]) -> Value {
     let document = text.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("no document in {text}"));
     serde_json::from_str::<Value>(document).expect("JSON")["data"].take()
 }
+
+/// The exit code of a command and all it said, with more of the environment.
+pub async fn run(world: &World, arguments: &[&str], more: &[(&str, &str)]) -> (i32, String) {
+    let mut environment = environment(world);
+    environment.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    let process = Process::spawn(&arguments.join(" "), HOLDFAST, arguments, &environment);
+    let code = process.exit(SOON).await;
+    (code, process.whole_log().await.join("\n"))
+}

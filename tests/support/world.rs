@@ -440,6 +440,21 @@ impl World {
         }
     }
 
+    /// Mines a block again and again until a query over jobs or lineages counts none.
+    pub async fn mine_until_none(&self, what: &str, within: Duration) {
+        let since = std::time::Instant::now();
+        while self.count(what).await > 0 {
+            assert!(since.elapsed() < within, "{what} are left after {within:?}\n{}", self.told().await);
+            self.anvil.mine(1).await;
+            tokio::time::sleep(Duration::from_millis(150)).await;
+        }
+    }
+
+    /// The events of a job, oldest first.
+    pub async fn events(&self, id: &str) -> Vec<String> {
+        self.rows(&format!("SELECT type FROM holdfast.stream_events WHERE domain = 'job' AND key = '{id}' ORDER BY version")).await
+    }
+
     /// Waits until all jobs of the world have ended.
     pub async fn until_final(&self, within: Duration) {
         let since = std::time::Instant::now();
