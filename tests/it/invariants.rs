@@ -36,7 +36,11 @@ async fn each_invariant_notices_its_own_kind_of_damage() {
             .expect("a copy");
     }
     for (damage, check) in DAMAGES {
-        sqlx::query(damage).execute(&world.pool).await.unwrap_or_else(|error| panic!("{damage}: {error}"));
+        let mut tx = world.pool.begin().await.expect("a transaction");
+        // Past the guards of the schema, which would refuse it: the checks stand behind them.
+        sqlx::query("SET LOCAL session_replication_role = replica").execute(&mut *tx).await.expect("a setting");
+        sqlx::query(damage).execute(&mut *tx).await.unwrap_or_else(|error| panic!("{damage}: {error}"));
+        tx.commit().await.expect("damaged");
         let faults = broken(&world).await;
         assert!(faults.iter().any(|fault| fault.starts_with(check)), "{damage}: {faults:?}");
         restore(&world).await;
