@@ -99,11 +99,10 @@ async fn milliseconds(world: &World, of: &str, id: &str) -> i64 {
 async fn held(world: &World, engine: &Instance, settings: &[(&str, &str)]) -> (Arc<Instance>, String) {
     let relayer = world.serve("relayer", settings).await;
     for provider in &world.providers {
-        drop(provider.hang("eth_estimateGas", Duration::from_secs(8)));
+        drop(provider.hang("eth_estimateGas", Duration::from_secs(15)));
     }
     let id = world.accept(engine, &world.record()).await;
     eventually("it is being simulated", SOON, async || world.providers.iter().any(|one| one.calls("eth_estimateGas") > 0)).await;
-    world.providers.iter().for_each(|provider| provider.heal());
     (relayer, id)
 }
 
@@ -470,7 +469,7 @@ async fn exe_05_every_attempt_of_a_job_is_shown_and_stays_as_it_was_told() {
 async fn exe_06_each_process_is_on_record_with_what_it_holds_its_drain_and_its_heartbeat() {
     let world = World::with(Setup::default().with("RPC_TIMEOUT_MILLISECONDS", 20_000)).await;
     let engine = world.engine().await;
-    let (relayer, id) = held(&world, &engine, &[("INSTANCE_ID", "relayer-7")]).await;
+    let (relayer, id) = held(&world, &engine, &[("INSTANCE_ID", "relayer-7"), ("SHUTDOWN_DEADLINE_SECONDS", "40")]).await;
     let other = world.serve("relayer", &[("INSTANCE_ID", "relayer-8")]).await;
     let listed = async |name: &str| -> Value {
         let list = command::data(&world, &["workers", "list"]).await;
@@ -496,6 +495,7 @@ async fn exe_06_each_process_is_on_record_with_what_it_holds_its_drain_and_its_h
     relayer.signal(nix::sys::signal::Signal::SIGTERM);
     let row = found("it is told as draining", SOON, async || Some(listed("relayer-7").await).filter(|row| row["state"] != "active")).await;
     assert_eq!((&row["state"], &row["live"]), (&json!("draining"), &json!(true)), "{row}");
+    world.providers.iter().for_each(|provider| provider.heal());
     assert_eq!(relayer.exit(SOON).await, 0, "{}", relayer.tail());
     let row = listed("relayer-7").await;
     assert_eq!((&row["state"], &row["processing"], &row["live"]), (&json!("stopped"), &json!(0), &json!(false)), "{row}");
