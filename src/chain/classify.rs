@@ -1,15 +1,21 @@
-//! Recognises what an error answer says. Owns the classification table (`rpc_errors.tsv`) and the reading of it; decides nothing: the
-//! meaning of a class is `domain::rpc_verdict`. Called by `wire` for each JSON-RPC error.
+//! Recognises what an error answer says. Owns the classification table (`rpc_errors.tsv`), what the operator puts before it, and the
+//! reading of both; decides nothing: the meaning of a class is `domain::rpc_verdict`. Called by `wire` for each JSON-RPC error.
 
+use crate::config::ErrorOverride;
 use crate::domain::rpc_verdict::Class;
 use regex::RegexSet;
 use serde_json::Value;
-use std::sync::LazyLock;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// Longer texts say nothing more; some providers answer with whole pages.
 const TEXT_MAX: usize = 8 * 1024;
 const DATA_DEPTH_MAX: usize = 6;
+/// Unknown texts of a chain that are counted one by one.
+const UNKNOWN_TEXTS: usize = 16;
 
+#[derive(Debug)]
 struct Table {
     patterns: RegexSet,
     classes: Vec<Class>,
@@ -42,6 +48,48 @@ impl Table {
         let patterns = regex::RegexSetBuilder::new(&patterns).multi_line(true).build()?;
         Ok(Self { patterns, classes })
     }
+
+    /// The class of the first row that matches.
+    fn find(&self, text: &str) -> Option<Class> {
+        self.patterns.matches(text).iter().next().and_then(|first| self.classes.get(first)).copied()
+    }
+}
+
+/// What the words of the endpoints of one chain mean.
+#[derive(Debug, Default)]
+pub struct Words {
+    overrides: Option<Table>,
+    unknown: Mutex<BTreeSet<String>>,
+}
+
+impl Words {
+    /// The operator's rows come before the table, in their order. The configuration has compiled them already.
+    pub fn new(overrides: &[ErrorOverride]) -> Self {
+        let rows = overrides.iter().filter_map(|row| Some((&row.pattern, row.class.parse::<Class>().ok()?)));
+        let (patterns, classes): (Vec<_>, Vec<_>) = rows.unzip();
+        let patterns = regex::RegexSetBuilder::new(patterns).multi_line(true).case_insensitive(true).build();
+        Self { overrides: patterns.ok().map(|patterns| Table { patterns, classes }), unknown: Mutex::default() }
+    }
+
+    /// The class of a JSON-RPC error. `http` is the status it came with, where that is not a success.
+    #[must_use]
+    pub fn classify(&self, code: i64, message: &str, data: Option<&Value>, http: Option<u16>) -> Class {
+        let text = text(code, message, data, http);
+        if let Some(class) = self.overrides.as_ref().and_then(|table| table.find(&text)) {
+            return class;
+        }
+        // A test reads the table; were it broken all the same, "unknown" is the class that loses nothing.
+        TABLE.as_ref().ok().and_then(|table| table.find(&text)).unwrap_or(Class::Unknown)
+    }
+
+    /// A name for an unknown text that can be a label: a hash of its words without their figures, of so many texts and no more.
+    pub fn name_unknown(&self, message: &str) -> String {
+        let figureless = |word: &str| if word.bytes().any(|b| b.is_ascii_digit()) { "#".to_owned() } else { word.to_ascii_lowercase() };
+        let words: Vec<_> = message.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(figureless).collect();
+        let name = hex::encode(&Sha256::digest(words.join(" ").as_bytes())[..4]);
+        let mut known = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.contains(&name) || known.len() < UNKNOWN_TEXTS && known.insert(name.clone()) { name } else { "other".to_owned() }
+    }
 }
 
 /// Compiles the table ahead of the first error, which would wait for it.
@@ -49,9 +97,14 @@ pub fn prepare() {
     LazyLock::force(&TABLE);
 }
 
-/// The class of a JSON-RPC error. `http` is the status it came with, where that is not a success.
+/// The class of a JSON-RPC error on a chain without overrides.
 #[must_use]
 pub fn classify(code: i64, message: &str, data: Option<&Value>, http: Option<u16>) -> Class {
+    Words::default().classify(code, message, data, http)
+}
+
+/// Everything that an error says, as the patterns expect it.
+fn text(code: i64, message: &str, data: Option<&Value>, http: Option<u16>) -> String {
     let mut text = String::with_capacity(message.len() + 64);
     add_line(&mut text, message);
     if let Some(data) = data {
@@ -64,13 +117,7 @@ pub fn classify(code: i64, message: &str, data: Option<&Value>, http: Option<u16
         text.push_str(&format!("http:{status}\n"));
     }
     text.push_str(&format!("code:{code}\n"));
-    match &*TABLE {
-        Ok(table) => {
-            table.patterns.matches(&text).iter().next().and_then(|first| table.classes.get(first)).copied().unwrap_or(Class::Unknown)
-        }
-        // A test reads the table; were it broken all the same, "unknown" is the class that loses nothing.
-        Err(_) => Class::Unknown,
-    }
+    text
 }
 
 fn add_line(text: &mut String, part: &str) {
@@ -145,6 +192,55 @@ mod tests {
             }
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    #[test]
+    fn what_clients_really_said_is_the_class_it_should_be() {
+        let mut wrong = Vec::new();
+        for row in rows(include_str!("../../tests/fixtures/rpc/error_strings.tsv")) {
+            let [expected, client, code, message, data] = row[..] else { panic!("five columns: {row:?}") };
+            let data: Option<Value> = (!data.is_empty()).then(|| serde_json::from_str(data).unwrap());
+            let found = classify(code.parse().unwrap(), message, data.as_ref(), None);
+            if found.as_str() != expected {
+                wrong.push(format!("{client}: {message:?} is {found}, not {expected}"));
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    #[test]
+    fn the_rows_of_the_operator_come_before_the_table_and_in_their_order() {
+        let row = |pattern: &str, class: Class| ErrorOverride { pattern: pattern.to_owned(), class: class.as_str() };
+        let words = Words::new(&[
+            row("Sequencer Says NO", Class::TxpoolFull),
+            row("nonce too low: odd fork", Class::NonceTooHigh),
+            row("nonce too low: odd", Class::Revert),
+            row("^code:-39999$", Class::RateLimited),
+        ]);
+        for (code, message, class) in [
+            (-32000, "the sequencer says no, today", Class::TxpoolFull),
+            (-32000, "nonce too low: odd fork", Class::NonceTooHigh),
+            (-32000, "nonce too low: odd", Class::Revert),
+            (-32000, "nonce too low", Class::NonceTooLow),
+            (-39999, "x", Class::RateLimited),
+            (-32000, "x", Class::Unknown),
+        ] {
+            assert_eq!(words.classify(code, message, None, None), class, "{message}");
+        }
+        assert_eq!(classify(-32000, "the sequencer says no", None, None), Class::Unknown, "another chain has rows of its own");
+    }
+
+    #[test]
+    fn unknown_texts_get_a_bounded_number_of_names_and_figures_make_no_new_one() {
+        let words = Words::default();
+        let first = words.name_unknown("Strange: slot 17 of 0xabc1 is odd");
+        assert_eq!(first.len(), 8);
+        assert_eq!(words.name_unknown("strange: slot 9 of 0xdef2 is odd"), first);
+        let letters = |n: usize| "x".repeat(n + 1);
+        let names: BTreeSet<_> = (0..100).map(|n| words.name_unknown(&letters(n))).collect();
+        assert_eq!(names.len(), UNKNOWN_TEXTS, "with \"other\"; one name was taken");
+        assert!(names.contains("other"));
+        assert_eq!(words.name_unknown("strange: slot 1 of 0x0 is odd"), first, "a name stays");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! endpoints and never retries a call that may have been taken. Called by `pool`.
 
 use super::calm::Calm;
+use super::classify::Words;
 use super::error::{Error, Failure, Unsent};
 use super::health::{Admission, Health, Identity, Outcome};
 use super::http::Http;
@@ -42,6 +43,15 @@ pub struct Endpoint {
     under_way: Semaphore,
     /// Where its calls count; None for one that does not vote.
     calm: Option<Arc<Calm>>,
+    words: Arc<Words>,
+}
+
+/// What the endpoints of a chain have in common.
+#[derive(Debug)]
+pub struct Common<'a> {
+    pub chain: &'a config::Chain,
+    pub calm: &'a Arc<Calm>,
+    pub words: &'a Arc<Words>,
 }
 
 /// One exchange. Dropped before its end it gives the probe back and tells how long nobody got an answer.
@@ -61,7 +71,8 @@ impl Drop for Flight<'_> {
 }
 
 impl Endpoint {
-    pub fn new(url: &SecretString, index: usize, role: Role, chain: &config::Chain, calm: Option<Arc<Calm>>) -> Result<Self, Error> {
+    pub fn new(url: &SecretString, index: usize, role: Role, common: &Common<'_>) -> Result<Self, Error> {
+        let chain = common.chain;
         let http = Http::new(url, index, chain.timeout)?;
         Ok(Self {
             role,
@@ -74,7 +85,8 @@ impl Endpoint {
             next_id: AtomicU64::new(1),
             batch: AtomicUsize::new(chain.batch_requests.max(1)),
             under_way: Semaphore::new(UNDER_WAY_MAX),
-            calm,
+            calm: role.votes().then(|| Arc::clone(common.calm)),
+            words: Arc::clone(common.words),
         })
     }
 
@@ -276,7 +288,7 @@ impl Endpoint {
         let took = flight.began.elapsed();
         flight.done = true;
         let (read, retry_after) = match reply {
-            Ok(reply) => (wire::read::<T>(reply.status, &reply.bytes, first, calls.len()), reply.retry_after),
+            Ok(reply) => (wire::read::<T>(reply.status, &reply.bytes, (first, calls.len()), &self.words), reply.retry_after),
             Err(failure) => (Err(Whole::Failed(failure)), None),
         };
         self.note(method, calls.len(), &read, retry_after, took);
@@ -314,8 +326,10 @@ impl Endpoint {
             if let Failure::Rpc(error) = failure
                 && error.class == Class::Unknown
             {
-                metrics::RPC_UNKNOWN_ERRORS.add(1, &[&self.chain]);
-                tracing::warn!(endpoint = self.name, code = error.code, message = error.message, "unknown words of an endpoint");
+                let text = self.words.name_unknown(&error.message);
+                metrics::RPC_UNKNOWN_ERRORS.add(1, &[&self.chain, &self.name, &text]);
+                let (code, message) = (error.code, &error.message);
+                tracing::warn!(event = "rpc_unknown_error", endpoint = self.name, text, code, message, "unknown words of an endpoint");
             }
         }
     }

@@ -2,8 +2,8 @@
 //! the write endpoint alone. Never concludes from a single endpoint what a majority has to say. Called by `reads`, `simulate` and `send`.
 
 use super::calm::Calm;
-use super::classify;
-use super::endpoint::Endpoint;
+use super::classify::{self, Words};
+use super::endpoint::{Common, Endpoint};
 use super::error::{Error, Failure, Unsent};
 use super::health::{Circuit, Identity};
 use super::types::{EndpointView, Role};
@@ -70,11 +70,11 @@ impl Pool {
         let mut readers = Vec::with_capacity(chain.read_urls.len());
         let mut names: HashMap<String, usize> = HashMap::new();
         let mut writer = None;
-        let calm = Arc::new(Calm::new(chain.id));
-        let voter = || Some(Arc::clone(&calm));
+        let (calm, words) = (Arc::new(Calm::new(chain.id)), Arc::new(Words::new(&chain.error_overrides)));
+        let common = Common { chain, calm: &calm, words: &words };
         for (index, url) in chain.read_urls.iter().enumerate() {
             let writes = url.expose_secret() == chain.rpc_url.expose_secret();
-            let mut endpoint = Endpoint::new(url, index, if writes { Role::Both } else { Role::Read }, chain, voter())?;
+            let mut endpoint = Endpoint::new(url, index, if writes { Role::Both } else { Role::Read }, &common)?;
             let seen = names.entry(endpoint.name().to_owned()).and_modify(|count| *count += 1).or_insert(1);
             if *seen > 1 {
                 endpoint.rename(format!("{}#{seen}", endpoint.name()));
@@ -88,11 +88,11 @@ impl Pool {
         let writer = match writer {
             Some(writer) => writer,
             None if readers.is_empty() && chain.single_endpoint => {
-                let only = Arc::new(Endpoint::new(&chain.rpc_url, 0, Role::Both, chain, voter())?);
+                let only = Arc::new(Endpoint::new(&chain.rpc_url, 0, Role::Both, &common)?);
                 readers.push(Arc::clone(&only));
                 only
             }
-            None => Arc::new(Endpoint::new(&chain.rpc_url, readers.len(), Role::Write, chain, None)?),
+            None => Arc::new(Endpoint::new(&chain.rpc_url, readers.len(), Role::Write, &common)?),
         };
         if readers.is_empty() {
             return Err(Error::NoReaders);

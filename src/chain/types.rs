@@ -115,6 +115,11 @@ pub enum Role {
 
 impl Role {
     #[must_use]
+    pub const fn votes(self) -> bool {
+        matches!(self, Self::Read | Self::Both)
+    }
+
+    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",

@@ -1,7 +1,7 @@
 //! JSON-RPC as bytes. Owns the writing of requests and the reading of answers, without a detour through a JSON tree; performs no IO.
 //! Called by `endpoint`.
 
-use super::classify::classify;
+use super::classify::Words;
 use super::error::{Failure, RpcError, tidy};
 use crate::domain::rpc_verdict::Class;
 use entity::values::{Address, Hash, Wei};
@@ -91,22 +91,22 @@ fn present<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Option<&'a RawV
 }
 
 impl WireError {
-    fn failure(self, http: Option<u16>) -> Failure {
+    fn failure(self, http: Option<u16>, words: &Words) -> Failure {
         let code = self.code.as_i64().or_else(|| self.code.as_str()?.parse().ok()).unwrap_or(0);
         let message = match self.message {
             Value::String(text) => text,
             Value::Null => String::new(),
             other => other.to_string(),
         };
-        let class = classify(code, &message, self.data.as_ref(), http);
+        let class = words.classify(code, &message, self.data.as_ref(), http);
         Failure::Rpc(RpcError { code, message: tidy(&message), data: self.data, class })
     }
 }
 
 impl Answer<'_> {
-    fn outcome<T: DeserializeOwned>(self, http: Option<u16>) -> Result<T, Failure> {
+    fn outcome<T: DeserializeOwned>(self, http: Option<u16>, words: &Words) -> Result<T, Failure> {
         match (self.error, self.result) {
-            (Some(error), _) => Err(error.failure(http)),
+            (Some(error), _) => Err(error.failure(http, words)),
             (None, Some(result)) => serde_json::from_str(result.get()).map_err(|_| Failure::Malformed("a result of another shape")),
             (None, None) => Err(Failure::Malformed("neither result nor error")),
         }
@@ -119,11 +119,16 @@ impl Answer<'_> {
 }
 
 /// Reads the answers to `count` calls with ids from `first`, in the order of the calls.
-pub fn read<T: DeserializeOwned>(status: u16, bytes: &[u8], first: u64, count: usize) -> Result<Vec<Result<T, Failure>>, Whole> {
+pub fn read<T: DeserializeOwned>(
+    status: u16,
+    bytes: &[u8],
+    (first, count): (u64, usize),
+    words: &Words,
+) -> Result<Vec<Result<T, Failure>>, Whole> {
     let http = (!(200..300).contains(&status)).then_some(status);
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[') {
         match serde_json::from_slice::<Vec<Answer<'_>>>(bytes) {
-            Ok(answers) => return Ok(in_order(answers, http, first, count)),
+            Ok(answers) => return Ok(in_order(answers, (first, count), |answer| answer.outcome(http, words))),
             Err(_) => return Err(Whole::Failed(Failure::Malformed("an array of something else"))),
         }
     }
@@ -131,9 +136,9 @@ pub fn read<T: DeserializeOwned>(status: u16, bytes: &[u8], first: u64, count: u
         Ok(answer) if count == 1 => {
             // Some providers leave the id out of their errors; with one call there is no doubt whose it is. A result needs its id.
             let stray = answer.error.is_none() && !answer.has_id(first);
-            Ok(vec![if stray { Err(Failure::Malformed("the answer to another call")) } else { answer.outcome(http) }])
+            Ok(vec![if stray { Err(Failure::Malformed("the answer to another call")) } else { answer.outcome(http, words) }])
         }
-        Ok(Answer { error: Some(error), .. }) => match error.failure(http) {
+        Ok(Answer { error: Some(error), .. }) => match error.failure(http, words) {
             Failure::Rpc(error) if refuses_batch(&error) => Err(Whole::TooMany),
             failure => Err(Whole::Failed(failure)),
         },
@@ -151,7 +156,11 @@ fn refuses_batch(error: &RpcError) -> bool {
     matches!(error.code, -32600 | -32700) || error.class == Class::MethodUnsupported || error.message.to_ascii_lowercase().contains("batch")
 }
 
-fn in_order<T: DeserializeOwned>(answers: Vec<Answer<'_>>, http: Option<u16>, first: u64, count: usize) -> Vec<Result<T, Failure>> {
+fn in_order<'a, T>(
+    answers: Vec<Answer<'a>>,
+    (first, count): (u64, usize),
+    outcome: impl Fn(Answer<'a>) -> Result<T, Failure>,
+) -> Vec<Result<T, Failure>> {
     let mut places: Vec<Option<Result<T, Failure>>> = (0..count).map(|_| None).collect();
     for (position, answer) in answers.into_iter().enumerate() {
         // Nearly all servers keep the order; only where one does not is the id looked for.
@@ -163,7 +172,7 @@ fn in_order<T: DeserializeOwned>(answers: Vec<Answer<'_>>, http: Option<u16>, fi
             },
         };
         if let Some(free @ None) = places.get_mut(place) {
-            *free = Some(answer.outcome(http));
+            *free = Some(outcome(answer));
         }
     }
     places.into_iter().map(|place| place.unwrap_or(Err(Failure::Malformed("no answer to this call of the batch")))).collect()
@@ -296,7 +305,7 @@ mod tests {
     }
 
     fn answers(text: &str, count: usize) -> Result<Vec<Result<u64, Failure>>, Whole> {
-        read(200, text.as_bytes(), 10, count)
+        read(200, text.as_bytes(), (10, count), &Words::default())
     }
 
     #[test]
@@ -325,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_null_result_is_a_result_and_an_absent_one_is_not() {
-        let got = read::<Option<u64>>(200, br#"[{"id":10,"result":null},{"id":11}]"#, 10, 2).unwrap();
+        let got = read::<Option<u64>>(200, br#"[{"id":10,"result":null},{"id":11}]"#, (10, 2), &Words::default()).unwrap();
         assert_eq!(got[0], Ok(None));
         assert!(matches!(got[1], Err(Failure::Malformed(_))));
     }
@@ -341,7 +350,7 @@ mod tests {
     fn a_refused_batch_is_told_from_a_limit_on_the_whole_request() {
         assert!(matches!(answers(r#"{"id":null,"error":{"code":-32600,"message":"Invalid request"}}"#, 2), Err(Whole::TooMany)));
         assert!(matches!(answers(r#"{"id":10,"result":1}"#, 2), Err(Whole::TooMany)));
-        assert!(matches!(read::<u64>(413, b"too large", 10, 2), Err(Whole::TooMany)));
+        assert!(matches!(read::<u64>(413, b"too large", (10, 2), &Words::default()), Err(Whole::TooMany)));
         let limited = answers(r#"{"id":null,"error":{"code":-32005,"message":"limit exceeded"}}"#, 2);
         assert!(matches!(limited, Err(Whole::Failed(failure)) if failure.class() == Class::RateLimited));
     }
@@ -358,16 +367,16 @@ mod tests {
             (200, &b""[..], Class::Malformed),
             (200, &b"[1,2]"[..], Class::Malformed),
         ] {
-            let Err(Whole::Failed(failure)) = read::<u64>(status, bytes, 10, 1) else { panic!("{status} {bytes:?}") };
+            let Err(Whole::Failed(failure)) = read::<u64>(status, bytes, (10, 1), &Words::default()) else { panic!("{status} {bytes:?}") };
             assert_eq!(failure.class(), class, "{status}");
         }
     }
 
     #[test]
     fn an_error_object_under_a_bad_status_is_still_read() {
-        let got = read::<u64>(400, br#"{"id":10,"error":{"code":-32000,"message":"nonce too low"}}"#, 10, 1).unwrap();
+        let got = read::<u64>(400, br#"{"id":10,"error":{"code":-32000,"message":"nonce too low"}}"#, (10, 1), &Words::default()).unwrap();
         assert_eq!(got[0].as_ref().unwrap_err().class(), Class::NonceTooLow);
-        let got = read::<u64>(503, br#"{"id":10,"error":{"code":"-32000","message":null}}"#, 10, 1).unwrap();
+        let got = read::<u64>(503, br#"{"id":10,"error":{"code":"-32000","message":null}}"#, (10, 1), &Words::default()).unwrap();
         assert_eq!(got[0].as_ref().unwrap_err().class(), Class::ServiceUnavailable);
     }
 

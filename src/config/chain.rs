@@ -3,6 +3,7 @@
 
 use super::fault::Problem;
 use super::layers::{Layers, Overrides, Section};
+use super::rpc_words::{self, ErrorOverride};
 use super::url;
 use entity::values::Wei;
 use secrecy::{ExposeSecret, SecretString};
@@ -19,6 +20,7 @@ const VARIABLES: [&str; 20] = [
     "RPC_HEDGE_MILLISECONDS",
     "RPC_HEAD_POLL_MILLISECONDS",
     "RPC_BATCH_REQUESTS",
+    "RPC_ERROR_OVERRIDES",
     "TX_CONFIRMATIONS",
     "TX_REORG_LOOKBACK_BLOCKS",
     "TX_RECONCILE_SECONDS",
@@ -62,6 +64,7 @@ pub struct Chain {
     pub lane_width: u32,
     /// Most calls in one JSON-RPC batch.
     pub batch_requests: usize,
+    pub error_overrides: Vec<ErrorOverride>,
     /// The exception for development: one host may be the whole quorum.
     pub single_endpoint: bool,
 }
@@ -171,6 +174,7 @@ impl Chain {
             gas_buffer_bps: from.integer_u32("gas_buffer_bps", "TX_GAS_BUFFER_BASIS_POINTS", 0, MAX_BPS),
             lane_width: from.integer_u32("lane_width", "TX_LANE_WIDTH", 1, 10_000),
             batch_requests: from.size("batch_requests", "RPC_BATCH_REQUESTS", 1, 10_000),
+            error_overrides: rpc_words::read(from),
             single_endpoint,
         }
     }

@@ -23,6 +23,12 @@ pub enum Problem {
     NotText,
     #[error("must be a list of strings")]
     NotAList,
+    #[error("must be a list of tables, each with the texts {0} and nothing else (in the environment as JSON)")]
+    NotRecords(&'static str),
+    #[error("row {row}: the pattern is no regular expression of at most 64 KiB when compiled")]
+    NotAPattern { row: usize },
+    #[error("row {row}: the class must be one of {classes}")]
+    NotAClass { row: usize, classes: String },
     #[error("must be one of {0}")]
     NotAWord(String),
     #[error("must be an address and port such as 127.0.0.1:8080")]

@@ -263,6 +263,24 @@ impl<'a> Section<'a> {
         })
     }
 
+    /// Rows of some texts each: a list of tables in a file, the same as JSON in the environment.
+    pub fn records<const N: usize>(&self, key: &str, name: &str, fields: [&'static str; N], shown: &'static str) -> Vec<[String; N]> {
+        let Some((name, given)) = self.given(key, name) else { return Vec::new() };
+        let rows = match given {
+            Given::Text(text) => serde_json::from_str::<Vec<BTreeMap<String, String>>>(&text).ok(),
+            Given::Value(value) => value.clone().try_into::<Vec<BTreeMap<String, String>>>().ok(),
+        };
+        let row = |mut row: BTreeMap<String, String>| {
+            let texts = fields.map(|field| row.remove(field));
+            let whole = row.is_empty() && texts.iter().all(Option::is_some);
+            whole.then(|| texts.map(Option::unwrap_or_default))
+        };
+        rows.and_then(|rows| rows.into_iter().map(row).collect()).unwrap_or_else(|| {
+            self.layers.fault(name, Problem::NotRecords(shown));
+            Vec::new()
+        })
+    }
+
     pub fn integer(&self, key: &str, name: &str, min: u64, max: u64) -> u64 {
         self.sound_integer(key, name, min, max).unwrap_or(min)
     }

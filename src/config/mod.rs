@@ -11,6 +11,7 @@ mod journal;
 mod layers;
 mod log;
 mod queue;
+mod rpc_words;
 mod secrets;
 mod service;
 mod signers;
@@ -24,6 +25,7 @@ pub use journal::{Error as JournalError, Journal, JournalKey};
 pub use layers::{EMBEDDED, Env, Overrides};
 pub use log::{Log, LogFormat};
 pub use queue::Queue;
+pub use rpc_words::ErrorOverride;
 pub use service::{Role, Service};
 pub use signers::{Error as SignersError, PoolKeys, SecretKey32, SignerKeys};
 

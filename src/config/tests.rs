@@ -347,3 +347,36 @@ fn a_service_says_what_it_lacks() {
     assert_eq!(missing.0, ["DATABASE_URL", "REDIS_URL", "RPC_URL"].map(|name| fault(name, Problem::RequiredByRole("all"))));
     assert!(load(&[PG, REDIS, RPC]).unwrap().check_service().is_ok());
 }
+
+#[test]
+fn what_words_mean_can_be_set_for_each_chain_and_a_bad_row_is_named() {
+    let text = "[chain]\nrpc_error_overrides = [{pattern = 'says no', class = 'txpool_full'}]\n\
+                [[chains]]\nid = 1\nrpc_url = 'https://one.example'\nrpc_error_overrides = [{pattern = '^a$', class = 'revert'}, {pattern = 'b', class = 'unknown'}]\n\
+                [[chains]]\nid = 10\nrpc_url = 'https://ten.example'\n";
+    let chains = load_file(text, &[]).unwrap().chains;
+    let row = |pattern: &str, class| ErrorOverride { pattern: pattern.into(), class };
+    assert_eq!(chains[0].error_overrides, [row("^a$", "revert"), row("b", "unknown")]);
+    assert_eq!(chains[1].error_overrides, [row("says no", "txpool_full")]);
+    let name = "RPC_ERROR_OVERRIDES";
+    let by_env = |value: &str| load(&[RPC, (name, value)]);
+    assert_eq!(by_env(r#"[{"pattern":"x","class":"already_known"}]"#).unwrap().chains[0].error_overrides, [row("x", "already_known")]);
+    for bad in
+        ["x", "{}", r#"[{"pattern":"x"}]"#, r#"[{"pattern":"x","class":"revert","more":"1"}]"#, r#"[{"pattern":1,"class":"revert"}]"#]
+    {
+        assert_eq!(by_env(bad).unwrap_err().0, [fault(name, Problem::NotRecords("pattern and class"))], "{bad}");
+    }
+    for pattern in ["(", "", "(x{1000}){1000}"] {
+        let rows = serde_json::json!([{"pattern": "y", "class": "revert"}, {"pattern": pattern, "class": "revert"}]);
+        assert_eq!(by_env(&rows.to_string()).unwrap_err().0, [fault(name, Problem::NotAPattern { row: 2 })], "{pattern}");
+    }
+    for class in ["reverted", "", "ok", "no_answer"] {
+        let rows = serde_json::json!([{"pattern": "y", "class": class}]);
+        let found = by_env(&rows.to_string()).unwrap_err().0;
+        assert!(
+            matches!(&found[..], [Fault { problem: Problem::NotAClass { row: 1, classes }, .. }] if classes.contains("revert")),
+            "{class}"
+        );
+    }
+    let in_file = load_file("[chain]\nrpc_url = 'http://a'\nrpc_error_overrides = [{pattern = 'a'}]\n", &[]).unwrap_err();
+    assert_eq!(in_file.0, [fault("RPC_ERROR_OVERRIDES (chain.rpc_error_overrides)", Problem::NotRecords("pattern and class"))]);
+}

@@ -124,6 +124,12 @@ classes! {
 }
 
 impl Class {
+    /// Whether the words of an endpoint can mean it; the others are found otherwise.
+    #[must_use]
+    pub const fn is_of_words(self) -> bool {
+        !matches!(self, Self::Ok | Self::NotSent | Self::NoAnswer | Self::Malformed | Self::HashMismatch)
+    }
+
     /// Whether the answer tells of a trouble of the endpoint, not of the call. Only these count against its health: a nonce that is too
     /// low or a revert is a correct answer, whatever code it came with.
     #[must_use]

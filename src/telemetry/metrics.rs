@@ -111,7 +111,7 @@ catalogue! {
     gauge RPC_DESTRUCTIVE_FROZEN = "holdfast_rpc_destructive_frozen" { chain } "1 while so many calls fail that nothing is superseded, abandoned or failed.";
     gauge RPC_HEAD_BLOCK = "holdfast_rpc_head_block" { chain } "Newest block seen.";
     counter RPC_WRONG_CHAIN = "holdfast_rpc_chain_id_mismatch_total" { chain, endpoint } "Endpoints that answered for another chain.";
-    counter RPC_UNKNOWN_ERRORS = "holdfast_unknown_rpc_error_total" { chain } "Errors that the classification table does not know.";
+    counter RPC_UNKNOWN_ERRORS = "holdfast_rpc_unknown_errors_total" { chain, endpoint, text } "Errors that the classification table does not know, by a hash of their words; more than 16 texts are `other`.";
 
     gauge DB_POOL_ACTIVE = "db_pool_active_connections" {} "Connections in use.";
     gauge DB_POOL_IDLE = "db_pool_idle_connections" {} "Connections not in use.";
