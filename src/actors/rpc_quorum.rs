@@ -33,6 +33,8 @@ pub struct Desk {
 /// Simulations in flight to one chain, each a batch of whatever waits.
 const SIMULATIONS: usize = 4;
 const CAPACITY: usize = 8_192;
+/// How often is looked for endpoints that have connected anew.
+const PROBE_EVERY: Duration = Duration::from_secs(2);
 
 impl Desk {
     /// Tries a call against the latest block, together with whatever else waits.
@@ -93,6 +95,12 @@ pub fn start(stage: &Stage, db: &Db, chains: Vec<(config::Chain, Arc<dyn Chain>)
         let simulations = stage.fold(Fold::new("rpc_simulations", settings.batch_requests, SIMULATIONS, Arc::new(flush)), CAPACITY);
         let desk = Arc::new(Desk { chain, settings, view: watch::channel(None).0, simulations });
         desks.insert(id, desk.clone());
+        let able = desk.clone();
+        let ask = move || {
+            let desk = able.clone();
+            async move { desk.chain.probe().await }.boxed()
+        };
+        probes.push(Beat { name: "rpc_probe", every: PROBE_EVERY, wake: Wake::default(), round: Arc::new(ask) }.start(stage));
         let db = db.clone();
         let round = move || {
             let (desk, db) = (desk.clone(), db.clone());

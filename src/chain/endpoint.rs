@@ -1,12 +1,13 @@
 //! One endpoint of a chain: asks it in batches, checks that it is on the right chain, and keeps its health. Never chooses between
 //! endpoints and never retries a call that may have been taken. Called by `pool`.
 
+use super::bucket::Bucket;
 use super::calm::Calm;
 use super::classify::Words;
 use super::error::{Error, Failure, Unsent};
 use super::health::{Admission, Health, Identity, Outcome};
-use super::http::Http;
-use super::types::{EndpointView, Role};
+use super::http::{Http, Reply};
+use super::types::{Capabilities, EndpointView, Role};
 use super::wire::{self, Quantity, Request, Whole};
 use crate::config;
 use crate::domain::rpc_verdict::Class;
@@ -14,11 +15,11 @@ use crate::telemetry::metrics;
 use futures::stream::{FuturesOrdered, StreamExt};
 use secrecy::SecretString;
 use serde::de::DeserializeOwned;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 /// Exchanges under way at one endpoint. What is over it waits, so that an endpoint that hangs holds no growing pile of sockets.
 const UNDER_WAY_MAX: usize = 32;
@@ -26,6 +27,10 @@ const UNDER_WAY_MAX: usize = 32;
 const BATCHES_ABREAST: usize = 4;
 /// A refused batch with a body under this was refused for being a batch, not for its size.
 const BODY_MODEST: usize = 128 * 1024;
+/// Most bytes of one request, until the endpoint has shown that it takes fewer.
+const BODY_MAX: usize = 512 * 1024;
+/// What a call needs besides its parameters.
+const CALL_BYTES: usize = 96;
 
 #[derive(Debug)]
 pub struct Endpoint {
@@ -38,8 +43,16 @@ pub struct Endpoint {
     chain: String,
     timeout: Duration,
     next_id: AtomicU64,
-    /// Most calls in one batch, learnt from refusals.
+    /// Most calls in one batch, as configured.
+    pub(super) batch_max: usize,
+    /// The same, learnt from refusals.
     batch: AtomicUsize,
+    /// Most bytes in one request.
+    body: AtomicUsize,
+    budget: Option<Bucket>,
+    capabilities: Mutex<Capabilities>,
+    /// It has shown its chain since it was last asked what it can do.
+    unprobed: AtomicBool,
     under_way: Semaphore,
     /// Where its calls count; None for one that does not vote.
     calm: Option<Arc<Calm>>,
@@ -74,6 +87,8 @@ impl Endpoint {
     pub fn new(url: &SecretString, index: usize, role: Role, common: &Common<'_>) -> Result<Self, Error> {
         let chain = common.chain;
         let http = Http::new(url, index, chain.timeout)?;
+        let budget = usize::try_from(chain.requests_per_second).unwrap_or(usize::MAX);
+        let batch_max = if budget > 0 { chain.batch_requests.min(budget) } else { chain.batch_requests }.max(1);
         Ok(Self {
             role,
             health: Health::new(chain.circuit_cooldown, chain.hedge),
@@ -83,7 +98,12 @@ impl Endpoint {
             chain: chain.id.to_string(),
             timeout: chain.timeout,
             next_id: AtomicU64::new(1),
-            batch: AtomicUsize::new(chain.batch_requests.max(1)),
+            batch_max,
+            batch: AtomicUsize::new(batch_max),
+            body: AtomicUsize::new(BODY_MAX),
+            budget: Bucket::new(chain.requests_per_second),
+            capabilities: Mutex::default(),
+            unprobed: AtomicBool::new(false),
             under_way: Semaphore::new(UNDER_WAY_MAX),
             calm: role.votes().then(|| Arc::clone(common.calm)),
             words: Arc::clone(common.words),
@@ -115,6 +135,7 @@ impl Endpoint {
             },
             requests: now.requests,
             errors: now.errors,
+            capabilities: *self.capabilities.lock().unwrap_or_else(PoisonError::into_inner),
         }
     }
 
@@ -221,13 +242,16 @@ impl Endpoint {
         let calls = [Request::new("eth_chainId", "[]".to_owned())];
         let answer = match self.exchange::<Quantity>(&calls, Instant::now() + self.timeout).await {
             Ok(mut answers) => answers.pop().unwrap_or(Err(Failure::Malformed("no answer"))),
-            Err(Whole::TooMany) => Err(Failure::Malformed("no answer")),
+            Err(Whole::TooMany { .. }) => Err(Failure::Malformed("no answer")),
             Err(Whole::Failed(failure)) => Err(failure),
         };
         let Quantity(found) = answer?;
         let before = self.health.identity();
         if found == self.chain_id {
             self.health.set_identity(Instant::now(), Identity::Right);
+            if before != Identity::Right {
+                self.unprobed.store(true, Relaxed);
+            }
         } else {
             self.health.set_identity(Instant::now(), Identity::Wrong);
             if before != Identity::Wrong {
@@ -249,13 +273,13 @@ impl Endpoint {
         let mut answers = Vec::with_capacity(calls.len());
         while answers.len() < calls.len() {
             let rest = &calls[answers.len()..];
-            let size = rest.len().min(self.batch.load(Relaxed).max(1));
+            let size = self.fitting(rest);
             match self.exchange::<T>(&rest[..size], deadline).await {
                 Ok(part) => answers.extend(part),
-                Err(Whole::TooMany) if size > 1 => self.shrink(&rest[..size]),
+                Err(Whole::TooMany { sized }) if size > 1 => self.shrink(&rest[..size], sized),
                 Err(whole) => {
                     let failure = match whole {
-                        Whole::TooMany => Failure::Malformed("a single call was taken for a batch"),
+                        Whole::TooMany { .. } => Failure::Malformed("a single call was taken for a batch"),
                         Whole::Failed(failure) => failure,
                     };
                     answers.extend((0..size).map(|_| Err(failure.clone())));
@@ -266,9 +290,20 @@ impl Endpoint {
         answers
     }
 
-    fn shrink(&self, refused: &[Request]) {
+    /// How many of the calls go into one request.
+    fn fitting(&self, calls: &[Request]) -> usize {
+        let (most, room) = (self.batch.load(Relaxed), self.body.load(Relaxed));
+        let mut bytes = 0;
+        let fits = |call: &&Request| {
+            bytes += call.params.len() + CALL_BYTES;
+            bytes <= room
+        };
+        calls.iter().take(most).take_while(fits).count().max(1)
+    }
+
+    fn shrink(&self, refused: &[Request], sized: bool) {
         let body: usize = refused.iter().map(|call| call.params.len()).sum();
-        let size = if body > BODY_MODEST { refused.len() / 2 } else { 1 };
+        let size = if sized || body > BODY_MODEST { refused.len() / 2 } else { 1 };
         self.batch.fetch_min(size.max(1), Relaxed);
         tracing::warn!(endpoint = self.name, refused = refused.len(), now = size, "endpoint refuses batches of this size");
     }
@@ -279,6 +314,11 @@ impl Endpoint {
         let Ok(Ok(_permit)) = timeout_at(deadline, self.under_way.acquire()).await else {
             return Err(Whole::Failed(Failure::NotSent(Unsent::Busy)));
         };
+        if !self.pay(calls.len(), deadline).await {
+            // No slowness of the endpoint.
+            flight.began = Instant::now();
+            return Err(Whole::Failed(Failure::NotSent(Unsent::Throttled)));
+        }
         flight.began = Instant::now();
         let first = self.next_id.fetch_add(calls.len() as u64, Relaxed);
         let reply = match timeout_at(deadline, self.http.post(wire::body(calls, first))).await {
@@ -295,6 +335,52 @@ impl Endpoint {
         read
     }
 
+    /// Waits for the budget of some calls; false where it is not there in time.
+    async fn pay(&self, calls: usize, deadline: Instant) -> bool {
+        let Some(budget) = &self.budget else { return true };
+        let Some(start) = budget.take(Instant::now(), calls, deadline) else { return false };
+        sleep_until(start).await;
+        true
+    }
+
+    pub(super) fn words(&self) -> &Words {
+        &self.words
+    }
+
+    /// An exchange that counts neither for nor against it. None: no answer.
+    pub(super) async fn exchange_unheeded(&self, body: Vec<u8>, calls: usize) -> Option<Reply> {
+        let deadline = Instant::now() + self.timeout;
+        let _permit = timeout_at(deadline, self.under_way.acquire()).await.ok()?.ok()?;
+        if !self.pay(calls, deadline).await {
+            return None;
+        }
+        timeout_at(deadline, self.http.post(body)).await.ok()?.ok()
+    }
+
+    /// Asks what it can do, where it has connected anew since it was last asked.
+    pub async fn probe(&self) {
+        if self.health.identity() != Identity::Right || self.health.is_open(Instant::now()) || !self.unprobed.swap(false, Relaxed) {
+            return;
+        }
+        let found = self.find_capabilities().await;
+        if let Some(batch) = found.batch_requests {
+            self.batch.store(batch, Relaxed);
+        }
+        if let Some(bytes) = found.request_bytes {
+            self.body.store(bytes, Relaxed);
+        }
+        *self.capabilities.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        tracing::info!(
+            event = "rpc_capabilities",
+            endpoint = self.name,
+            finalized_tag = found.finalized_tag,
+            block_receipts = found.block_receipts,
+            batch_requests = found.batch_requests,
+            request_bytes = found.request_bytes,
+            "what the endpoint can do"
+        );
+    }
+
     fn note<T>(&self, method: &str, calls: usize, read: &Result<Vec<Result<T, Failure>>, Whole>, pause: Option<Duration>, took: Duration) {
         let outcome = match read {
             Ok(answers) => {
@@ -303,7 +389,7 @@ impl Endpoint {
                 // One answer shows that the endpoint works; but a limit is heeded wherever it stands.
                 each.reduce(Outcome::telling)
             }
-            Err(Whole::TooMany) => Some(Outcome::Answered),
+            Err(Whole::TooMany { .. }) => Some(Outcome::Answered),
             Err(Whole::Failed(failure)) => {
                 if matches!(failure, Failure::Timeout | Failure::Reset | Failure::NotSent(_)) {
                     self.health.doubt_identity();
@@ -313,7 +399,7 @@ impl Endpoint {
         };
         let word = match read {
             Ok(_) => "answered",
-            Err(Whole::TooMany) => "batch_refused",
+            Err(Whole::TooMany { .. }) => "batch_refused",
             Err(Whole::Failed(failure)) => failure.class().as_str(),
         };
         metrics::RPC_REQUESTS.add(1, &[&self.chain, &self.name, method, word]);

@@ -18,6 +18,8 @@ pub enum Unsent {
     WrongChain,
     #[error("too many requests are under way")]
     Busy,
+    #[error("its budget of requests is used up")]
+    Throttled,
     #[error("an earlier part of the batch failed")]
     Skipped,
 }

@@ -12,7 +12,10 @@ pub const LAG_MAX: u64 = 3;
 /// Weight of the newest sample in the moving averages.
 const NEWEST: f64 = 0.2;
 const PAUSE_MIN: Duration = Duration::from_millis(250);
+/// Longest pause we take by ourselves …
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// … and longest that an endpoint can ask for.
+const PAUSE_ASKED_MAX: Duration = Duration::from_secs(600);
 /// A chain identity older than this is asked for again.
 const IDENTITY_FRESH: Duration = Duration::from_secs(30);
 
@@ -199,7 +202,7 @@ impl Health {
                 }
             }
             Outcome::Limited(asked) => {
-                state.pause_until = Some(now + asked.unwrap_or(state.pause).min(PAUSE_MAX));
+                state.pause_until = Some(now + asked.map_or(state.pause, |asked| asked.min(PAUSE_ASKED_MAX)));
                 state.pause = (state.pause * 2).min(PAUSE_MAX);
             }
             Outcome::Barred => state.open_until = Some(now + self.cooldown),

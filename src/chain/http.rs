@@ -2,6 +2,8 @@
 //! Called by `endpoint` only. The URL never leaves this file.
 
 use super::error::{Error, Failure, Unsent};
+use crate::clock::{Clock as _, SystemClock};
+use chrono::{DateTime, Utc};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use secrecy::{ExposeSecret, SecretString};
 use std::fmt;
@@ -64,7 +66,7 @@ impl Http {
     pub async fn post(&self, body: Vec<u8>) -> Result<Reply, Failure> {
         let mut response = self.client.post(self.url.clone()).body(body).send().await.map_err(|error| failure(&error))?;
         let status = response.status().as_u16();
-        let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+        let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| pause(value.to_str().ok()?, SystemClock.now()));
         let expected = response.content_length().and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
         let mut bytes = Vec::with_capacity(expected.min(ANSWER_MAX));
         while let Some(chunk) = response.chunk().await.map_err(|error| failure(&error))? {
@@ -73,8 +75,18 @@ impl Http {
             }
             bytes.extend_from_slice(&chunk);
         }
-        Ok(Reply { status, retry_after: retry_after.map(Duration::from_secs), bytes })
+        Ok(Reply { status, retry_after, bytes })
     }
+}
+
+/// What a Retry-After asks for: seconds, or a date.
+fn pause(text: &str, now: DateTime<Utc>) -> Option<Duration> {
+    let text = text.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let until = DateTime::parse_from_rfc2822(text).ok()?.with_timezone(&Utc);
+    Some((until - now).to_std().unwrap_or_default())
 }
 
 fn failure(error: &reqwest::Error) -> Failure {
@@ -97,6 +109,15 @@ mod tests {
         let http = Http::new(&url, 0, Duration::from_secs(1)).unwrap();
         assert_eq!(http.name(), "rpc.example:8545");
         assert_eq!(format!("{http:?}"), "Http(\"rpc.example:8545\")");
+    }
+
+    #[test]
+    fn a_pause_is_asked_for_in_seconds_or_until_a_date() {
+        let now = DateTime::parse_from_rfc2822("Tue, 01 Dec 2026 10:00:00 GMT").unwrap().with_timezone(&Utc);
+        assert_eq!(pause(" 3 ", now), Some(Duration::from_secs(3)));
+        assert_eq!(pause("Tue, 01 Dec 2026 10:00:07 GMT", now), Some(Duration::from_secs(7)));
+        assert_eq!(pause("Tue, 01 Dec 2026 09:00:00 GMT", now), Some(Duration::ZERO));
+        assert_eq!(pause("soon", now), None);
     }
 
     #[test]

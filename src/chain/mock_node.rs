@@ -1,6 +1,7 @@
 //! A JSON-RPC endpoint for tests: answers from a table, or misbehaves in the ways endpoints do. Only tests call it.
 
 use serde_json::{Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -19,6 +20,10 @@ pub enum Manner {
     Limit(u64),
     /// Answers single calls, refuses arrays.
     RefuseBatches,
+    /// Refuses arrays of more.
+    BatchesUpTo(usize),
+    /// Refuses bodies of more bytes.
+    BytesUpTo(usize),
     /// Leaves the last answer of a batch out and reverses the rest.
     LoseLast,
 }
@@ -37,6 +42,8 @@ struct State {
     /// Every method that was asked, in order.
     methods: Mutex<Vec<String>>,
     posts: Mutex<usize>,
+    /// Callers that hung up before the answer.
+    left: AtomicUsize,
 }
 
 /// The answers of an honest node of chain 31337 at a height.
@@ -80,6 +87,7 @@ impl MockNode {
             answers: Mutex::new(Box::new(answers)),
             methods: Mutex::default(),
             posts: Mutex::default(),
+            left: AtomicUsize::new(0),
         });
         let shared = Arc::clone(&state);
         let server = tokio::spawn(async move {
@@ -103,6 +111,10 @@ impl MockNode {
         self.state.methods.lock().expect("lock").clone()
     }
 
+    pub fn left(&self) -> usize {
+        self.state.left.load(Relaxed)
+    }
+
     pub fn posts(&self) -> usize {
         *self.state.posts.lock().expect("lock")
     }
@@ -124,14 +136,23 @@ async fn serve(mut stream: TcpStream, state: Arc<State>) {
         *state.posts.lock().expect("lock") += 1;
         let manner = state.manner.lock().expect("lock").clone();
         let (status, extra, text) = match manner {
-            Manner::Hang => return std::future::pending().await,
+            Manner::Hang => {
+                // Until the caller hangs up.
+                let _ = stream.read_buf(&mut buffer).await;
+                state.left.fetch_add(1, Relaxed);
+                return;
+            }
             Manner::Reset => return,
             Manner::Page(status, text) => (status, String::new(), text),
             Manner::Limit(seconds) => (429, format!("Retry-After: {seconds}\r\n"), "slow down".to_owned()),
             Manner::RefuseBatches if request.is_array() => {
                 (200, String::new(), json!({"jsonrpc": "2.0", "id": null, "error": error(-32600, "Invalid Request")}).to_string())
             }
-            Manner::Answer | Manner::RefuseBatches | Manner::LoseLast => {
+            Manner::BatchesUpTo(most) if request.is_array() && calls.len() > most => {
+                (200, String::new(), json!({"jsonrpc": "2.0", "id": null, "error": error(-32600, "batch too large")}).to_string())
+            }
+            Manner::BytesUpTo(most) if body.len() > most => (413, String::new(), "request entity too large".to_owned()),
+            Manner::Answer | Manner::RefuseBatches | Manner::LoseLast | Manner::BatchesUpTo(_) | Manner::BytesUpTo(_) => {
                 let mut answers: Vec<Value> = calls.iter().map(|call| answer(call, &state)).collect();
                 if manner == Manner::LoseLast {
                     answers.pop();

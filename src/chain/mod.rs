@@ -3,6 +3,7 @@
 
 #[cfg(test)]
 mod anvil_tests;
+mod bucket;
 mod calm;
 mod classify;
 pub mod dev_node;
@@ -13,6 +14,7 @@ mod http;
 #[cfg(test)]
 mod mock_node;
 mod pool;
+mod probe;
 mod reads;
 mod revert;
 mod send;
@@ -28,8 +30,8 @@ pub use error::{Error, Failure, RpcError, Unsent};
 pub use health::Circuit;
 pub use pool::Pool;
 pub use types::{
-    BlockTag, Call, EndpointHead, EndpointView, FeeQuote, Head, Heads, RawTx, Receipt, ReceiptVotes, Role, SendOutcome, Simulated,
-    SimulationError, Votes,
+    BlockTag, Call, Capabilities, EndpointHead, EndpointView, FeeQuote, Head, Heads, RawTx, Receipt, ReceiptVotes, Role, SendOutcome,
+    Simulated, SimulationError, Votes,
 };
 pub use web3_transport::Web3Transport;
 
@@ -56,7 +58,7 @@ pub trait Chain: Send + Sync + 'static {
     /// Tries calls against the latest block; one outcome each, in their order.
     fn simulate(&self, calls: Vec<Call>) -> BoxFuture<'_, Vec<Result<Simulated, SimulationError>>>;
 
-    /// Sends signed bytes to the write endpoint in the given order; one outcome each.
+    /// Sends signed bytes to the write endpoint, and to those that get them too, in the given order; one outcome each.
     fn send_raw(&self, transactions: Vec<RawTx>) -> BoxFuture<'_, Vec<SendOutcome>>;
 
     /// How many nonces each account has used up, by quorum. At `Latest` the highest count that a majority has reached.
@@ -75,6 +77,11 @@ pub trait Chain: Send + Sync + 'static {
     fn pending_nonce(&self, address: Address) -> BoxFuture<'_, Result<u64, Error>>;
 
     fn endpoints(&self) -> Vec<EndpointView>;
+
+    /// Asks endpoints that have connected anew what they can do. To be called now and then; costs nothing where nothing is due.
+    fn probe(&self) -> BoxFuture<'_, ()> {
+        futures::future::ready(()).boxed()
+    }
 
     /// False while so many calls fail that nothing may be superseded, abandoned or failed.
     fn calm(&self) -> bool;
@@ -127,6 +134,10 @@ impl Chain for Pool {
 
     fn endpoints(&self) -> Vec<EndpointView> {
         self.views()
+    }
+
+    fn probe(&self) -> BoxFuture<'_, ()> {
+        self.find_capabilities().boxed()
     }
 
     fn calm(&self) -> bool {

@@ -13,6 +13,7 @@ use crate::config;
 use crate::domain::quorum::{Decision, Vote, majority};
 use crate::telemetry::metrics;
 use entity::values::Wei;
+use futures::future::join_all;
 use futures::stream::{FuturesUnordered, StreamExt};
 use secrecy::ExposeSecret;
 use serde::de::DeserializeOwned;
@@ -38,6 +39,8 @@ struct Inner {
     min_priority_fee: Wei,
     readers: Vec<Arc<Endpoint>>,
     writer: Arc<Endpoint>,
+    /// Endpoints that get what the writer gets.
+    broadcasters: Vec<Arc<Endpoint>>,
     calm: Arc<Calm>,
 }
 
@@ -97,6 +100,13 @@ impl Pool {
         if readers.is_empty() {
             return Err(Error::NoReaders);
         }
+        let mut broadcasters = Vec::with_capacity(chain.broadcast_urls.len());
+        for (index, url) in chain.broadcast_urls.iter().enumerate() {
+            let mut endpoint = Endpoint::new(url, chain.read_urls.len() + 1 + index, Role::Broadcast, &common)?;
+            // A host may also vote; the two have a health of their own.
+            endpoint.rename(format!("{}+send", endpoint.name()));
+            broadcasters.push(Arc::new(endpoint));
+        }
         let head_wait = chain.timeout.min((chain.head_poll * 2).max(Duration::from_secs(1)));
         let min_priority_fee = chain.min_priority_fee;
         Ok(Self(Arc::new(Inner {
@@ -107,6 +117,7 @@ impl Pool {
             min_priority_fee,
             readers,
             writer,
+            broadcasters,
             calm,
         })))
     }
@@ -169,6 +180,20 @@ impl Pool {
         &self.0.writer
     }
 
+    pub(super) fn broadcasters(&self) -> &[Arc<Endpoint>] {
+        &self.0.broadcasters
+    }
+
+    /// All endpoints, each once.
+    pub(super) fn everyone(&self) -> impl Iterator<Item = &Arc<Endpoint>> {
+        let writer = Some(self.writer()).filter(|writer| writer.role == Role::Write);
+        self.readers().iter().chain(writer).chain(self.broadcasters())
+    }
+
+    pub(super) async fn find_capabilities(&self) {
+        join_all(self.everyone().map(|endpoint| endpoint.probe())).await;
+    }
+
     pub(super) fn is_calm(&self) -> bool {
         self.0.calm.is_calm()
     }
@@ -192,8 +217,7 @@ impl Pool {
     }
 
     pub(super) fn views(&self) -> Vec<EndpointView> {
-        let writer = Some(self.writer()).filter(|writer| writer.role == Role::Write);
-        let views: Vec<_> = self.readers().iter().chain(writer).map(|endpoint| endpoint.view()).collect();
+        let views: Vec<_> = self.everyone().map(|endpoint| endpoint.view()).collect();
         for view in &views {
             let labels = [self.label(), &view.name];
             metrics::RPC_ENDPOINT_SCORE.set(view.score, &labels);

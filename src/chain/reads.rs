@@ -4,7 +4,7 @@
 use super::endpoint::Endpoint;
 use super::error::{Error, Failure};
 use super::pool::{Ask, Pool};
-use super::types::{BlockTag, EndpointHead, FeeQuote, Head, Heads, Receipt, ReceiptVotes, Role, Votes};
+use super::types::{BlockTag, EndpointHead, FeeQuote, Head, Heads, Receipt, ReceiptVotes, Votes};
 use super::wire::{Amount, Block, BlockIdentity, FeeHistory, Quantity, Request, WireReceipt, address_params};
 use crate::domain::ballot::{self, Seen, Shown, Standing};
 use crate::domain::quorum::{Decision, Vote, decide, reached};
@@ -81,13 +81,12 @@ impl Pool {
             polls.push(poll_head(Arc::clone(endpoint), wait));
         }
         let readers = join_all(polls);
-        let writer = async {
-            let writer = self.writer();
-            if writer.role == Role::Write && timeout(wait, writer.refresh_identity()).await.is_err() {
-                writer.overdue(wait);
+        let senders = self.everyone().filter(|endpoint| !endpoint.role.votes()).map(|endpoint| async move {
+            if timeout(wait, endpoint.refresh_identity()).await.is_err() {
+                endpoint.overdue(wait);
             }
-        };
-        let (endpoints, ()) = tokio::join!(readers, writer);
+        });
+        let (endpoints, _) = tokio::join!(readers, join_all(senders));
         let votes: Vec<_> = endpoints.iter().map(|shown| shown.head.map_or(Vote::Abstains, |head| Vote::Says(head.number))).collect();
         let reached = reached(self.configured(), &votes).agreed();
         if let Some(reached) = reached {

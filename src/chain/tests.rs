@@ -482,3 +482,112 @@ async fn no_error_and_no_view_shows_the_url() {
     let shown = format!("{:?} {:?} {:?} {:?}", pool, pool.endpoints(), pool.head().await, pool.heads().await);
     assert!(!shown.contains("hunter2") && !shown.contains("SECRETKEY"), "{shown}");
 }
+
+#[tokio::test]
+async fn what_an_endpoint_can_do_is_found_out_at_start_and_after_a_new_connection() {
+    let (readers, writer) = nodes().await;
+    readers[0].answer(with("eth_getBlockReceipts", json!([])));
+    readers[1].behave(Manner::BatchesUpTo(12));
+    readers[2].behave(Manner::BytesUpTo(130 * 1024));
+    let pool = Pool::connect(&config::Chain { batch_requests: 50, ..settings(&readers, &writer) }).await.unwrap();
+    let able = |at: usize| pool.endpoints()[at].capabilities;
+    assert_eq!(able(0), Capabilities::default(), "nothing is known before it was asked");
+    pool.probe().await;
+    let whole = Some(512 * 1024);
+    let shown = Capabilities { finalized_tag: Some(true), block_receipts: Some(true), batch_requests: Some(50), request_bytes: whole };
+    assert_eq!(able(0), shown);
+    assert_eq!(able(1), Capabilities { block_receipts: Some(false), batch_requests: Some(12), ..shown });
+    assert_eq!(able(2), Capabilities { block_receipts: Some(false), request_bytes: Some(128 * 1024), ..shown });
+    assert_eq!(able(3), Capabilities { batch_requests: Some(50), request_bytes: whole, ..Capabilities::default() }, "it is not read from");
+    assert!(pool.endpoints().iter().all(|view| view.errors == 0), "no refusal counts against an endpoint");
+    let before = readers[0].posts();
+    pool.probe().await;
+    assert_eq!(readers[0].posts(), before, "once is enough");
+    // Another node answers behind the name after the connection broke.
+    readers[0].answer(with("eth_getBlockByNumber", Value::Null));
+    readers[0].behave(Manner::Reset);
+    pool.heads().await;
+    readers[0].behave(Manner::RefuseBatches);
+    pool.heads().await;
+    pool.probe().await;
+    assert_eq!((able(0).finalized_tag, able(0).block_receipts, able(0).batch_requests), (Some(false), Some(false), Some(1)));
+}
+
+#[tokio::test]
+async fn a_refused_batch_is_halved_until_it_is_taken() {
+    let (readers, writer) = nodes().await;
+    writer.answer(with("eth_sendRawTransaction", json!(HASH)));
+    writer.behave(Manner::BatchesUpTo(12));
+    let pool = connect(&readers, &writer).await;
+    let before = writer.posts();
+    assert!(pool.send_raw(raw(50)).await.iter().all(|outcome| outcome.class == Class::Ok));
+    assert_eq!(writer.posts() - before, 7, "50 and 25 are refused, then come four of twelve and two");
+    assert_eq!(pool.endpoints()[3].errors, 0);
+}
+
+#[tokio::test]
+async fn no_endpoint_gets_more_calls_a_second_than_its_budget() {
+    let (readers, writer) = nodes().await;
+    writer.answer(with("eth_sendRawTransaction", json!(HASH)));
+    let chain = config::Chain { requests_per_second: 20, timeout: Duration::from_secs(5), ..settings(&readers, &writer) };
+    let pool = Pool::connect(&chain).await.unwrap();
+    let began = Instant::now();
+    for _ in 0..2 {
+        assert!(pool.send_raw(raw(20)).await.iter().all(|outcome| outcome.class == Class::Ok));
+    }
+    let took = began.elapsed();
+    assert!(took > Duration::from_millis(900), "forty calls and one for the chain at twenty a second: {took:?}");
+    assert_eq!(pool.endpoints()[3].errors, 0, "our own budget is no fault of the endpoint");
+    let impatient = Pool::connect(&config::Chain { requests_per_second: 1, ..settings(&readers, &writer) }).await.unwrap();
+    let unsent = impatient.send_raw(raw(9)).await;
+    assert!(unsent.iter().any(|outcome| outcome.verdict == Verdict::HoldSameBytes), "what cannot leave in time is not sent: {unsent:?}");
+}
+
+#[tokio::test]
+async fn a_hedge_that_lost_is_hung_up() {
+    let (readers, writer) = nodes().await;
+    let pool = connect(&readers, &writer).await;
+    let before = readers[0].posts();
+    readers[0].behave(Manner::Hang);
+    for _ in 0..20 {
+        pool.head().await.unwrap();
+    }
+    let hung = readers[0].posts() - before;
+    assert!(hung > 0, "it was never asked");
+    let all_left = async {
+        while readers[0].left() < hung {
+            tokio::task::yield_now().await;
+        }
+    };
+    // Long before the time limit of the call.
+    tokio::time::timeout(Duration::from_millis(500), all_left).await.expect("a call that lost is kept open");
+}
+
+#[tokio::test]
+async fn extra_endpoints_get_every_transaction_and_the_first_acceptance_suffices() {
+    let (readers, writer) = nodes().await;
+    let extra = MockNode::start(with("eth_sendRawTransaction", json!(HASH))).await;
+    let chain = settings(&readers, &writer);
+    let chain = config::Chain { broadcast_urls: vec![SecretString::from(extra.url.clone())], ..chain };
+    let pool = Pool::connect(&chain).await.unwrap();
+    writer.answer(failing("eth_sendRawTransaction", error(-32000, "invalid sender")));
+    let sent = pool.send_raw(raw(2)).await;
+    assert!(sent.iter().all(|outcome| outcome.verdict == Verdict::Accepted && outcome.endpoint.ends_with("+send")), "{sent:?}");
+    writer.behave(Manner::Hang);
+    let began = Instant::now();
+    assert!(pool.send_raw(raw(1)).await.iter().all(|outcome| outcome.verdict == Verdict::Accepted));
+    assert!(began.elapsed() < Duration::from_millis(900), "nobody waits for who hangs: {:?}", began.elapsed());
+    writer.behave(Manner::Answer);
+    extra.behave(Manner::Reset);
+    assert_eq!(pool.send_raw(raw(1)).await[0].verdict, Verdict::Ambiguous, "one may have taken it");
+    extra.behave(Manner::Answer);
+    extra.answer(failing("eth_sendRawTransaction", error(-32000, "oversized data")));
+    let pool = Pool::connect(&chain).await.unwrap();
+    assert_eq!(pool.send_raw(raw(1)).await[0].verdict, Verdict::Refused { stateless: true }, "all refuse it for good");
+    assert!(readers.iter().all(|node| !node.methods().iter().any(|method| method == "eth_sendRawTransaction")));
+    pool.heads().await;
+    assert!(
+        extra.methods().iter().all(|method| matches!(method.as_str(), "eth_sendRawTransaction" | "eth_chainId")),
+        "it is not read from"
+    );
+}

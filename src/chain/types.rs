@@ -63,6 +63,8 @@ pub struct RawTx {
 pub struct SendOutcome {
     pub class: Class,
     pub verdict: Verdict,
+    /// Who said so: a verdict belongs to one endpoint and one set of bytes.
+    pub endpoint: String,
     /// The endpoint's words, tidied.
     pub message: Option<String>,
 }
@@ -109,6 +111,8 @@ pub struct ReceiptVotes {
 pub enum Role {
     Read,
     Write,
+    /// Gets the transactions that the write endpoint gets, too.
+    Broadcast,
     /// One host for everything: development only.
     Both,
 }
@@ -124,6 +128,7 @@ impl Role {
         match self {
             Self::Read => "read",
             Self::Write => "write",
+            Self::Broadcast => "broadcast",
             Self::Both => "both",
         }
     }
@@ -144,6 +149,17 @@ pub struct Heads {
     pub endpoints: Vec<EndpointHead>,
 }
 
+/// What an endpoint can do, as far as it has shown it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities {
+    pub finalized_tag: Option<bool>,
+    pub block_receipts: Option<bool>,
+    /// The largest batch it takes, up to the configured one.
+    pub batch_requests: Option<usize>,
+    /// The largest request it takes, of those that were tried.
+    pub request_bytes: Option<usize>,
+}
+
 /// An endpoint as operators see it.
 #[derive(Clone, Debug)]
 pub struct EndpointView {
@@ -160,4 +176,5 @@ pub struct EndpointView {
     pub chain_id_ok: Option<bool>,
     pub requests: u64,
     pub errors: u64,
+    pub capabilities: Capabilities,
 }

@@ -23,7 +23,7 @@ impl Web3Transport {
     fn request(&self, call: Call) -> Result<Request, Error> {
         let Call::MethodCall(call) = call else { return Err(Error::Internal) };
         // Transactions are sent through the write endpoint alone.
-        if call.method == SEND_RAW && self.0.role == Role::Read {
+        if call.method == SEND_RAW && !matches!(self.0.role, Role::Write | Role::Both) {
             return Err(Error::Transport(TransportError::Message("a read endpoint sends nothing".to_owned())));
         }
         if !call.method.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_') {

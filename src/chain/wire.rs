@@ -60,8 +60,10 @@ pub fn body(calls: &[Request], first: u64) -> Vec<u8> {
 /// An answer that holds for the whole request.
 #[derive(Debug)]
 pub enum Whole {
-    /// The node does not take this many calls at once; each may be sent again.
-    TooMany,
+    /// The node does not take this many calls at once; each may be sent again. `sized`: fewer may be taken, else it takes no batch.
+    TooMany {
+        sized: bool,
+    },
     Failed(Failure),
 }
 
@@ -139,17 +141,22 @@ pub fn read<T: DeserializeOwned>(
             Ok(vec![if stray { Err(Failure::Malformed("the answer to another call")) } else { answer.outcome(http, words) }])
         }
         Ok(Answer { error: Some(error), .. }) => match error.failure(http, words) {
-            Failure::Rpc(error) if refuses_batch(&error) => Err(Whole::TooMany),
+            Failure::Rpc(error) if refuses_batch(&error) => Err(Whole::TooMany { sized: speaks_of_size(&error) }),
             failure => Err(Whole::Failed(failure)),
         },
-        Ok(_) => Err(Whole::TooMany),
+        Ok(_) => Err(Whole::TooMany { sized: false }),
         Err(_) => match http {
-            Some(413) if count > 1 => Err(Whole::TooMany),
+            Some(413) if count > 1 => Err(Whole::TooMany { sized: true }),
             // The text of a page is no verdict, whatever words it has.
             Some(status) => Err(Whole::Failed(Failure::Http { status, retry_after: None })),
             None => Err(Whole::Failed(Failure::Malformed(if bytes.is_empty() { "an empty body" } else { "no JSON" }))),
         },
     }
+}
+
+fn speaks_of_size(error: &RpcError) -> bool {
+    let words = error.message.to_ascii_lowercase();
+    ["large", "limit", "exceed", "max", "size", "too many", "at most"].iter().any(|word| words.contains(word))
 }
 
 fn refuses_batch(error: &RpcError) -> bool {
@@ -348,9 +355,14 @@ mod tests {
 
     #[test]
     fn a_refused_batch_is_told_from_a_limit_on_the_whole_request() {
-        assert!(matches!(answers(r#"{"id":null,"error":{"code":-32600,"message":"Invalid request"}}"#, 2), Err(Whole::TooMany)));
-        assert!(matches!(answers(r#"{"id":10,"result":1}"#, 2), Err(Whole::TooMany)));
-        assert!(matches!(read::<u64>(413, b"too large", (10, 2), &Words::default()), Err(Whole::TooMany)));
+        assert!(matches!(
+            answers(r#"{"id":null,"error":{"code":-32600,"message":"Invalid request"}}"#, 2),
+            Err(Whole::TooMany { sized: false })
+        ));
+        let limited = r#"{"id":null,"error":{"code":-32600,"message":"batch limit 10 exceeded"}}"#;
+        assert!(matches!(answers(limited, 20), Err(Whole::TooMany { sized: true })));
+        assert!(matches!(answers(r#"{"id":10,"result":1}"#, 2), Err(Whole::TooMany { sized: false })));
+        assert!(matches!(read::<u64>(413, b"too large", (10, 2), &Words::default()), Err(Whole::TooMany { sized: true })));
         let limited = answers(r#"{"id":null,"error":{"code":-32005,"message":"limit exceeded"}}"#, 2);
         assert!(matches!(limited, Err(Whole::Failed(failure)) if failure.class() == Class::RateLimited));
     }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The variables that set something of a chain, and so cannot be used when a file lists several.
-const VARIABLES: [&str; 20] = [
+const VARIABLES: [&str; 22] = [
     "CHAIN_ID",
     "RPC_URL",
     "RPC_READ_URLS",
@@ -21,6 +21,8 @@ const VARIABLES: [&str; 20] = [
     "RPC_HEAD_POLL_MILLISECONDS",
     "RPC_BATCH_REQUESTS",
     "RPC_ERROR_OVERRIDES",
+    "RPC_BROADCAST_URLS",
+    "RPC_REQUESTS_PER_SECOND",
     "TX_CONFIRMATIONS",
     "TX_REORG_LOOKBACK_BLOCKS",
     "TX_RECONCILE_SECONDS",
@@ -45,6 +47,8 @@ pub struct Chain {
     pub rpc_url: SecretString,
     /// The endpoints that read and vote; never empty, the endpoint of writes alone if none was set.
     pub read_urls: Vec<SecretString>,
+    /// Endpoints that get every transaction too; empty by default.
+    pub broadcast_urls: Vec<SecretString>,
     pub circuit_cooldown: Duration,
     pub timeout: Duration,
     pub hedge: Duration,
@@ -64,6 +68,8 @@ pub struct Chain {
     pub lane_width: u32,
     /// Most calls in one JSON-RPC batch.
     pub batch_requests: usize,
+    /// Most calls a second to one endpoint; 0 for no limit.
+    pub requests_per_second: u32,
     pub error_overrides: Vec<ErrorOverride>,
     /// The exception for development: one host may be the whole quorum.
     pub single_endpoint: bool,
@@ -157,6 +163,7 @@ impl Chain {
             id,
             rpc_url,
             read_urls,
+            broadcast_urls: Self::broadcasters(from),
             circuit_cooldown: from.millis("circuit_cooldown_ms", "RPC_CIRCUIT_COOLDOWN_MILLISECONDS", 1),
             timeout: from.millis("timeout_ms", "RPC_TIMEOUT_MILLISECONDS", 1),
             hedge: from.millis("hedge_ms", "RPC_HEDGE_MILLISECONDS", 1),
@@ -174,9 +181,19 @@ impl Chain {
             gas_buffer_bps: from.integer_u32("gas_buffer_bps", "TX_GAS_BUFFER_BASIS_POINTS", 0, MAX_BPS),
             lane_width: from.integer_u32("lane_width", "TX_LANE_WIDTH", 1, 10_000),
             batch_requests: from.size("batch_requests", "RPC_BATCH_REQUESTS", 1, 10_000),
+            requests_per_second: from.integer_u32("requests_per_second", "RPC_REQUESTS_PER_SECOND", 0, 1_000_000),
             error_overrides: rpc_words::read(from),
             single_endpoint,
         }
+    }
+
+    /// They do not vote, so a host may be among the voters too.
+    fn broadcasters(from: &Section<'_>) -> Vec<SecretString> {
+        let urls = from.secret_list("broadcast_urls", "RPC_BROADCAST_URLS");
+        for _ in urls.iter().filter(|url| !url::has_host(url.expose_secret(), &["http", "https"])) {
+            from.layers().fault(from.name_of("broadcast_urls", "RPC_BROADCAST_URLS"), Problem::NotAUrl(SCHEMES));
+        }
+        urls
     }
 
     /// A host has one vote: two URLs of one host would let one provider decide alone.

@@ -4,6 +4,7 @@ pub mod abi;
 pub mod api_key;
 pub mod backoff;
 pub mod ballot;
+pub mod broadcast;
 pub mod calm;
 pub mod encoding;
 pub mod fees;

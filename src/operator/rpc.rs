@@ -16,6 +16,11 @@ pub struct Endpoint {
     pub chain_id_ok: Option<bool>,
     pub requests: u64,
     pub errors: u64,
+    /// What it can do; null until it has shown it.
+    pub finalized_tag: Option<bool>,
+    pub block_receipts: Option<bool>,
+    pub batch_requests: Option<usize>,
+    pub request_bytes: Option<usize>,
 }
 
 impl Endpoint {
@@ -31,6 +36,10 @@ impl Endpoint {
             chain_id_ok: view.chain_id_ok,
             requests: view.requests,
             errors: view.errors,
+            finalized_tag: view.capabilities.finalized_tag,
+            block_receipts: view.capabilities.block_receipts,
+            batch_requests: view.capabilities.batch_requests,
+            request_bytes: view.capabilities.request_bytes,
         }
     }
 }

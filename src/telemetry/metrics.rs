@@ -109,6 +109,7 @@ catalogue! {
     gauge RPC_CIRCUIT_STATE = "holdfast_rpc_circuit_state" { chain, endpoint } "0 closed, 1 half open, 2 open.";
     counter RPC_QUORUM = "holdfast_rpc_quorum_total" { chain, question, result: ["agree", "disagree", "insufficient"] } "Questions put to the quorum.";
     gauge RPC_DESTRUCTIVE_FROZEN = "holdfast_rpc_destructive_frozen" { chain } "1 while so many calls fail that nothing is superseded, abandoned or failed.";
+    counter RPC_CONTRADICTIONS = "holdfast_rpc_contradictions_total" { chain, endpoint, class } "Transactions that an endpoint refused for good and another accepted.";
     gauge RPC_HEAD_BLOCK = "holdfast_rpc_head_block" { chain } "Newest block seen.";
     counter RPC_WRONG_CHAIN = "holdfast_rpc_chain_id_mismatch_total" { chain, endpoint } "Endpoints that answered for another chain.";
     counter RPC_UNKNOWN_ERRORS = "holdfast_rpc_unknown_errors_total" { chain, endpoint, text } "Errors that the classification table does not know, by a hash of their words; more than 16 texts are `other`.";

@@ -19,7 +19,11 @@ async fn one(chain: &Chain) -> Vec<Check> {
         Ok(pool) => {
             checks
                 .push(Check::ok(name("identity"), format!("a majority of the endpoints and the one for writes are on chain {}", chain.id)));
-            checks.extend(pool.endpoints().iter().filter_map(|view| silent(chain.id, view)));
+            pool.probe().await;
+            for view in pool.endpoints() {
+                checks.extend(silent(chain.id, &view));
+                checks.extend(able(chain, &view));
+            }
         }
         Err(error) => checks.push(Check::fail(name("identity"), error.to_string(), "look at RPC_URL, RPC_READ_URLS and CHAIN_ID")),
     }
@@ -61,6 +65,22 @@ fn silent(chain: u64, view: &EndpointView) -> Option<Check> {
         Some(false) => Some(Check::fail(name, "it is on another chain", "take it out of RPC_READ_URLS")),
         None => Some(Check::warn(name, "it has not shown its chain id", "look at the endpoint, and at its key")),
     }
+}
+
+/// What it can do, and what that costs us.
+fn able(chain: &Chain, view: &EndpointView) -> Option<Check> {
+    let found = view.capabilities;
+    let batch = found.batch_requests?;
+    let name = format!("chain.{}.endpoint.{}.capabilities", chain.id, view.name);
+    let word = |known: Option<bool>| known.map_or("unknown", |known| if known { "yes" } else { "no" });
+    let bytes = found.request_bytes.map_or("unknown".to_owned(), |bytes| format!("{} KiB", bytes / 1024));
+    let (finalized, receipts) = (word(found.finalized_tag), word(found.block_receipts));
+    let told = format!("batches of {batch}, requests of {bytes}, finalized tag: {finalized}, block receipts: {receipts}");
+    Some(if batch < chain.batch_requests {
+        Check::warn(name, told, "it takes smaller batches than RPC_BATCH_REQUESTS: work through it is slower")
+    } else {
+        Check::ok(name, told)
+    })
 }
 
 #[cfg(test)]
