@@ -24,6 +24,7 @@ mod it {
     mod pool_rows;
     mod reorg_cases;
     mod replacement_cases;
+    mod rpc_cases;
     mod schema_rows;
     mod secrecy;
     mod store;

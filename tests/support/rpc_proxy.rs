@@ -25,11 +25,15 @@ enum Verb {
     Reset,
     Reply(Value),
     Status(u16),
+    /// A status with further header lines, and a body of any kind.
+    Raw(u16, String, String),
     HookBefore(Hook),
     HookAfter(Hook),
     StrictNonce,
     MaxSlots(u64),
-    Replacement { needs_more: bool },
+    Replacement {
+        needs_more: bool,
+    },
     MinTip(u128),
 }
 
@@ -95,6 +99,8 @@ struct Inner {
     sent: Mutex<Vec<Sent>>,
     unreadable: AtomicU64,
     requests: AtomicU64,
+    /// Connections that the callers still hold.
+    open: AtomicU64,
     calls: Mutex<BTreeMap<String, u64>>,
     /// Last transaction taken by the node for each signer and nonce: what a replacement is measured against.
     pool: Mutex<HashMap<(Address, u64), RawTransaction>>,
@@ -130,6 +136,7 @@ impl RpcProxy {
             sent: Mutex::default(),
             unreadable: AtomicU64::new(0),
             requests: AtomicU64::new(0),
+            open: AtomicU64::new(0),
             calls: Mutex::default(),
             pool: Mutex::default(),
         });
@@ -176,6 +183,11 @@ impl RpcProxy {
     /// Does not forward; answers the whole request with a status of HTTP.
     pub fn status(&self, method: &str, status: u16) -> Rule {
         self.rule(method, Verb::Status(status))
+    }
+
+    /// Does not forward; answers the whole request with this status, these further header lines and this body.
+    pub fn raw(&self, method: &str, status: u16, headers: &str, body: &str) -> Rule {
+        self.rule(method, Verb::Raw(status, headers.to_owned(), body.to_owned()))
     }
 
     /// Calls the hook before the call is forwarded.
@@ -261,6 +273,11 @@ impl RpcProxy {
         self.inner.calls.lock().unwrap().get(method).copied().unwrap_or_default()
     }
 
+    /// Connections that callers hold now; one that hung up while it waited is not among them.
+    pub fn open(&self) -> u64 {
+        self.inner.open.load(Ordering::Relaxed)
+    }
+
     /// Requests of HTTP so far; a batch is one.
     pub fn requests(&self) -> u64 {
         self.inner.requests.load(Ordering::Relaxed)
@@ -270,25 +287,59 @@ impl RpcProxy {
 /// What a call, and with it its whole request, comes to. The later ones win over the earlier.
 enum Outcome {
     Answer(Value),
+    Raw(u16, String, String),
     Status(u16),
     Close,
     Reset,
 }
 
+/// A connection that its caller holds.
+struct Held(Arc<Inner>);
+
+impl Held {
+    fn new(inner: &Arc<Inner>) -> Self {
+        inner.open.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(inner))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Resolves when the caller has hung up.
+async fn hung_up(stream: &TcpStream) {
+    if stream.peek(&mut [0]).await.is_ok_and(|bytes| bytes > 0) {
+        std::future::pending::<()>().await;
+    }
+}
+
 async fn serve(inner: Arc<Inner>, stream: TcpStream) {
+    let mut held = Some(Held::new(&inner));
     let mut connection: Connection = BufReader::new(stream);
     while let Ok(Some(request)) = http_wire::read(&mut connection).await {
         inner.requests.fetch_add(1, Ordering::Relaxed);
-        let (status, body) = match inner.request(&request.body).await {
-            Outcome::Answer(body) => (200, body.to_string()),
-            Outcome::Status(status) => (status, String::new()),
+        let mut work = std::pin::pin!(inner.request(&request.body));
+        let outcome = tokio::select! {
+            outcome = &mut work => outcome,
+            () = hung_up(connection.get_ref()) => {
+                held.take();
+                work.await
+            }
+        };
+        let (status, body) = match outcome {
+            Outcome::Answer(body) => ("200 -".to_owned(), body.to_string()),
+            Outcome::Status(status) => (status.to_string() + " -", String::new()),
+            Outcome::Raw(status, headers, body) => (format!("{status} -{headers}"), body),
             Outcome::Close => return,
             Outcome::Reset => {
                 let _ = connection.get_ref().set_zero_linger();
                 return;
             }
         };
-        if http_wire::write(&mut connection, &format!("HTTP/1.1 {status} -"), body.as_bytes()).await.is_err() {
+        if http_wire::write(&mut connection, &format!("HTTP/1.1 {status}"), body.as_bytes()).await.is_err() {
             return;
         }
     }
@@ -303,7 +354,7 @@ impl Inner {
             match (self.call(call).await, &worst) {
                 (Outcome::Answer(answer), _) => answers.push(answer),
                 (Outcome::Reset, _) => worst = Some(Outcome::Reset),
-                (Outcome::Close, None | Some(Outcome::Status(_))) => worst = Some(Outcome::Close),
+                (Outcome::Close, None | Some(Outcome::Status(_) | Outcome::Raw(..))) => worst = Some(Outcome::Close),
                 (status, None) => worst = Some(status),
                 _ => {}
             }
@@ -323,6 +374,10 @@ impl Inner {
                 Verb::Hang(time) => tokio::time::sleep(*time).await,
                 Verb::Reset => return Outcome::Reset,
                 Verb::Status(status) => return Outcome::Status(*status),
+                Verb::Raw(status, headers, body) => {
+                    let headers = headers.lines().map(|line| format!("\r\n{line}")).collect();
+                    return Outcome::Raw(*status, headers, body.clone());
+                }
                 Verb::HookBefore(hook) => hook(&call),
                 Verb::Reply(body) => refused = refused.or_else(|| Some(body.clone())),
                 _ if refused.is_none() => {
