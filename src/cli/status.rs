@@ -6,11 +6,47 @@ use super::page::{Page, Tone, cell, maybe, toned};
 use super::{Global, session};
 use crate::operator::age;
 use crate::operator::overview::{self, Overview, Severity};
+use crate::operator::rpc::{self, Endpoint};
+use serde::Serialize;
 
 pub fn run(global: &Global) -> Result<Code, Failure> {
-    let overview = session::at_desk(global, async |_, desk| overview::overview(desk).await)?;
-    answer(global, "status", &overview, |page| show(page, &overview))?;
+    let standing = session::at_desk(global, async |config, desk| {
+        let (overview, endpoints) = futures::join!(overview::overview(desk), rpc::examine(config));
+        Ok(Standing { overview: overview?, endpoints })
+    })?;
+    answer(global, "status", &standing, |page| {
+        show(page, &standing.overview);
+        show_endpoints(page, &standing.endpoints);
+    })?;
     Ok(Code::Done)
+}
+
+#[derive(Serialize)]
+struct Standing {
+    #[serde(flatten)]
+    overview: Overview,
+    /// As they are seen from where the command runs.
+    endpoints: Vec<Endpoint>,
+}
+
+fn show_endpoints(page: &mut Page, endpoints: &[Endpoint]) {
+    if endpoints.is_empty() {
+        return;
+    }
+    page.heading("Endpoints");
+    let known = |flag: Option<bool>| cell(flag.map_or("-", |flag| if flag { "yes" } else { "no" }));
+    let number = |number: Option<u64>| maybe(number.map(|number| number.to_string()));
+    let size = |size: Option<usize>| maybe(size.map(|size| size.to_string()));
+    let rows: Vec<_> = endpoints
+        .iter()
+        .map(|one| {
+            let able = [known(one.finalized_tag), known(one.block_receipts), size(one.batch_requests), size(one.request_bytes)];
+            let mut row = vec![cell(one.chain_id.to_string()), cell(&one.name), cell(one.role), known(one.chain_id_ok), number(one.head)];
+            row.extend(able);
+            row
+        })
+        .collect();
+    page.table(&["CHAIN", "ENDPOINT", "ROLE", "ON CHAIN", "HEAD", "FINALIZED", "BLOCK RECEIPTS", "BATCH", "BYTES"], &rows, "");
 }
 
 fn show(page: &mut Page, overview: &Overview) {

@@ -1,7 +1,13 @@
 //! The endpoints of a chain, as far as an operator asks: by host, never by URL.
 
-use crate::chain::{Chain, EndpointView};
+use crate::chain::{Chain, EndpointView, Pool};
+use crate::config::Config;
 use serde::Serialize;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Longest that somebody who asks waits for endpoints.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Endpoint {
@@ -50,4 +56,15 @@ pub fn view(chain: &dyn Chain) -> Vec<Endpoint> {
     let mut endpoints: Vec<_> = chain.endpoints().into_iter().map(|view| Endpoint::new(chain.chain_id(), view)).collect();
     endpoints.sort_by(|a, b| a.score.total_cmp(&b.score));
     endpoints
+}
+
+/// The endpoints of the configured chains as they are seen from here. A chain whose endpoints do not show it has none.
+pub async fn examine(config: &Config) -> Vec<Endpoint> {
+    let one = async |chain| {
+        let Ok(pool) = Pool::connect(chain).await else { return Vec::new() };
+        // What has not answered by then is unknown.
+        let _ = timeout(PATIENCE, async { tokio::join!(pool.heads(), pool.probe()) }).await;
+        view(&pool)
+    };
+    futures::future::join_all(config.chains.iter().map(one)).await.into_iter().flatten().collect()
 }
