@@ -9,6 +9,7 @@ pub mod calm;
 pub mod encoding;
 pub mod fees;
 pub mod job;
+pub mod lane_round;
 pub mod lineage;
 pub mod quorum;
 pub mod replacement;

@@ -3,37 +3,52 @@
 use super::rpc_quorum::View;
 use super::{Work, number};
 use crate::chain::{Receipt, ReceiptVotes};
+use crate::domain::ballot::Facts;
+use crate::domain::lane_round::{self, End, OpenNonce};
 use crate::domain::quorum::Decision;
-use crate::domain::settlement::{self, Evidence, Shown};
 use crate::domain::{job, lineage};
 use crate::fail;
 use crate::store;
 use crate::store::lanes::Lane;
 use crate::store::settling::{Open, Settled, Superseded};
 use crate::telemetry::metrics;
-use entity::states::{AttemptPurpose, JobState, LineageState};
+use entity::states::{JobState, LineageState};
 use entity::values::Hash;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
 impl Work {
-    /// Looks at every open nonce that the account has used up at TX_CONFIRMATIONS.
-    pub(super) async fn end(&self, lane: &Lane, open: &[Open], settled: i64, view: View) -> Result<(), store::Error> {
-        let consumed: Vec<&Open> = open.iter().filter(|one| one.nonce < settled).collect();
-        if consumed.is_empty() {
+    /// Looks at every open nonce that the account has used up at TX_CONFIRMATIONS. `nonces` are `open`, one for one.
+    pub(super) async fn end(
+        &self,
+        lane: &Lane,
+        open: &[Open],
+        nonces: &[OpenNonce<'_>],
+        settled: i64,
+        view: View,
+    ) -> Result<(), store::Error> {
+        let hashes: Vec<Hash> = lane_round::used_up(nonces, settled).flat_map(|one| one.attempts.iter().map(|(hash, _)| *hash)).collect();
+        if lane_round::used_up(nonces, settled).next().is_none() {
             return Ok(());
         }
-        let hashes: Vec<Hash> = consumed.iter().flat_map(|one| one.attempts.iter().map(|(hash, _)| *hash)).collect();
         // After the count, and only from endpoints that are where the count was made.
         let told = self.desk.chain.receipts(hashes.clone(), view.reached).await;
         let told: HashMap<Hash, ReceiptVotes> = hashes.into_iter().zip(told).collect();
-        let canonical = self.canonical(told.values().filter_map(receipt).map(|receipt| receipt.block_number).collect()).await;
+        let facts: HashMap<Hash, Decision<Option<Facts>>> = told.iter().map(|(hash, votes)| (*hash, shown(votes))).collect();
+        let heights = facts
+            .values()
+            .filter_map(|decision| if let Decision::Agreed(Some(facts), _) = decision { Some(facts.block_number) } else { None });
+        let canonical = self.canonical(heights.collect()).await;
+        let at = self.at(view, self.desk.settings.confirmations);
         let (mut ended, mut lost) = (Vec::new(), Vec::new());
-        for one in consumed {
-            let found = one.attempts.iter().find_map(|(hash, purpose)| Some((*hash, *purpose, told.get(hash)?, receipt(told.get(hash)?)?)));
-            match found {
-                Some((hash, purpose, votes, receipt)) => ended.extend(self.settled(one, (hash, purpose), votes, receipt, &canonical, view)),
-                None => lost.extend(self.superseded(one, settled, &told, view)),
+        for (one, nonce) in open.iter().zip(nonces).filter(|(one, _)| one.nonce < settled) {
+            match lane_round::end(nonce, settled, &facts, &canonical, at) {
+                end @ End::Receipt { hash, .. } => ended.extend(told.get(&hash).and_then(|votes| self.settled(one, end, votes, view))),
+                End::Stranger => lost.extend(self.superseded(one, settled, &told, view)),
+                End::Unproven => {
+                    tracing::warn!(event = "nonce_without_receipt", lineage = %one.lineage, nonce = one.nonce, "the nonce is used up and no majority shows a receipt of ours");
+                }
+                End::NotYet => {}
             }
         }
         fail::point("settle.decided");
@@ -50,27 +65,12 @@ impl Work {
         heights.into_iter().zip(told).filter_map(|(height, decision)| Some((height, decision.agreed().flatten()?))).collect()
     }
 
-    fn settled(
-        &self,
-        one: &Open,
-        (hash, purpose): (Hash, AttemptPurpose),
-        votes: &ReceiptVotes,
-        receipt: &Receipt,
-        canonical: &HashMap<u64, Hash>,
-        view: View,
-    ) -> Option<Settled> {
-        let evidence = Evidence {
-            block: receipt.block_number,
-            block_hash: receipt.block_hash,
-            canonical: canonical.get(&receipt.block_number).copied(),
-        };
-        if !settlement::is_final(evidence, view.reached, self.desk.settings.confirmations) {
-            return None;
-        }
-        let (lineage_event, job_event) = settlement::outcome(purpose, receipt.succeeded, one.noop);
+    fn settled(&self, one: &Open, end: End, votes: &ReceiptVotes, view: View) -> Option<Settled> {
+        let End::Receipt { hash, purpose, facts, lineage: lineage_event, job: job_event } = end else { return None };
+        let price = if let Decision::Agreed(Some(receipt), _) = &votes.decision { receipt.effective_gas_price } else { None };
         let proof = json!({
             "rule": "receipt", "head": view.reached, "confirmations": self.desk.settings.confirmations, "purpose": purpose.as_str(),
-            "block": {"number": receipt.block_number, "hash": receipt.block_hash.to_string()},
+            "block": {"number": facts.block_number, "hash": facts.block_hash.to_string()},
             "votes": tally(votes), "answers": answers(votes),
         });
         Some(Settled {
@@ -78,39 +78,24 @@ impl Work {
             hash,
             lineage_event,
             job_event,
-            block_number: number(receipt.block_number),
-            block_hash: receipt.block_hash,
-            gas_used: number(receipt.gas_used),
-            gas_price: receipt.effective_gas_price.unwrap_or_default(),
+            block_number: number(facts.block_number),
+            block_hash: facts.block_hash,
+            gas_used: number(facts.gas_used),
+            gas_price: price.unwrap_or_default(),
             proof: proof.to_string(),
             error: told_as(lineage_event, job_event, one),
         })
     }
 
-    /// The proof that a stranger used the nonce up, or None where nothing may be concluded.
+    /// The proof that a stranger used the nonce up.
     fn superseded(&self, one: &Open, settled: i64, told: &HashMap<Hash, ReceiptVotes>, view: View) -> Option<Superseded> {
-        let votes: Vec<&ReceiptVotes> = one.attempts.iter().filter_map(|(hash, _)| told.get(hash)).collect();
-        let shown: Vec<Shown> = votes
-            .iter()
-            .map(|votes| match &votes.decision {
-                Decision::Agreed(None, _) => Shown::Absent,
-                Decision::Agreed(Some(_), _) => Shown::Receipt,
-                Decision::Split | Decision::Insufficient => Shown::Unknown,
-            })
-            .collect();
-        let (nonce, counted) = (u64::try_from(one.nonce).ok()?, u64::try_from(settled).ok()?);
-        let complete = shown.len() == one.attempts.len();
-        if !complete || !settlement::is_consumed_by_stranger(nonce, counted, &shown, self.desk.chain.calm()) {
-            tracing::warn!(event = "nonce_without_receipt", lineage = %one.lineage, nonce = one.nonce, "the nonce is used up and no majority shows a receipt of ours");
-            return None;
-        }
         let hashes: Vec<Value> = one
             .attempts
             .iter()
-            .zip(&votes)
-            .map(|((hash, _), votes)| json!({"hash": hash.to_string(), "votes": tally(votes), "answers": answers(votes)}))
+            .filter_map(|(hash, _)| told.get(hash).map(|votes| (hash, votes)))
+            .map(|(hash, votes)| json!({"hash": hash.to_string(), "votes": tally(votes), "answers": answers(votes)}))
             .collect();
-        let counted_at = view.reached.saturating_sub(self.desk.settings.confirmations.saturating_sub(1));
+        let counted_at = lane_round::settled_at(view.reached, self.desk.settings.confirmations)?;
         let proof = json!({
             "rule": "consumed_by_stranger", "head": view.reached, "confirmations": self.desk.settings.confirmations,
             "account_nonce": {"count": settled, "block": counted_at}, "absent": hashes,
@@ -153,8 +138,10 @@ impl Work {
     }
 }
 
-fn receipt(votes: &ReceiptVotes) -> Option<&Receipt> {
-    if let Decision::Agreed(Some(receipt), _) = &votes.decision { Some(receipt) } else { None }
+fn shown(votes: &ReceiptVotes) -> Decision<Option<Facts>> {
+    votes.decision.clone().map(|receipt| {
+        receipt.map(|Receipt { block_number, block_hash, succeeded, gas_used, .. }| Facts { block_number, block_hash, succeeded, gas_used })
+    })
 }
 
 fn tally(votes: &ReceiptVotes) -> Value {

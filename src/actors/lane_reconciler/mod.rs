@@ -10,7 +10,10 @@ use super::rpc_quorum::{self, Desk, View};
 use super::supervisor::Probe;
 use super::{Beat, Stage, Wake, tx_journal};
 use crate::chain::BlockTag;
+use crate::domain::lane_round::{self, At, Consumed, OpenNonce};
 use crate::domain::quorum::Decision;
+use crate::domain::replacement::Unmined;
+use crate::domain::rpc_verdict::Class;
 use crate::store::lanes::{Lane, Leased, Observed};
 use crate::store::settling::Open;
 use crate::store::{self, Db};
@@ -23,8 +26,6 @@ use std::time::Duration;
 
 /// Most lineages that one round looks at.
 const LOOK: u32 = 2_000;
-/// A pause that lifts itself when the head of the lane is accepted.
-pub const UNFUNDED: &str = "insufficient_funds";
 
 #[derive(Clone)]
 struct Work {
@@ -76,33 +77,32 @@ impl Work {
         let Some(view) = self.desk.view() else { return Ok(()) };
         let lease = self.desk.settings.reconcile * 3 + Duration::from_secs(5);
         let Some(Leased { lane, head_for }) = store::lanes::lease(&self.db, self.lane, self.holder, lease).await? else { return Ok(()) };
-        let seen = self.consumed(&lane, view).await;
-        if let (Some(latest), Some(settled)) = (seen.latest, seen.settled) {
-            let observed = Observed { latest: latest.max(settled), settled, pending: seen.pending, block: number(view.reached) };
-            self.observe(&lane, observed).await?;
+        let (seen, pending) = self.consumed(&lane, view).await;
+        if let Some((latest, settled)) = seen.observed() {
+            self.observe(&lane, Observed { latest, settled, pending, block: number(view.reached) }).await?;
         }
         if lane.state != LaneState::Frozen && !self.recheck(&lane, view).await? {
             return Ok(());
         }
         let open = self.journal.open(self.lane, 0, LOOK).await?;
-        self.show(&lane, seen, &open);
+        self.show(&lane, seen, pending, &open);
+        let nonces: Vec<OpenNonce<'_>> = open.iter().map(nonce).collect();
         // What is frozen ends nothing and prices nothing; its bytes live on.
         if let Some(settled) = seen.settled.filter(|_| lane.state != LaneState::Frozen) {
-            self.end(&lane, &open, settled, view).await?;
+            self.end(&lane, &open, &nonces, settled, view).await?;
         }
-        let head_for = (seen.latest == Some(lane.latest_nonce)).then_some(head_for);
-        self.push(&lane, &open, seen.latest, head_for, view).await
+        let head_for = lane_round::head_for(seen.latest, lane.latest_nonce, head_for);
+        self.push(&lane, &nonces, seen.latest, head_for, view).await
     }
 
     /// How many nonces the account has used up: at the newest block, at TX_CONFIRMATIONS below it, and with what a pool has.
-    async fn consumed(&self, lane: &Lane, view: View) -> Consumed {
-        let depth = self.desk.settings.confirmations.saturating_sub(1);
+    async fn consumed(&self, lane: &Lane, view: View) -> (Consumed, Option<i64>) {
         let agreed = |decision: Option<Decision<u64>>| decision.and_then(Decision::agreed).and_then(|count| i64::try_from(count).ok());
         let ask = |tag| self.desk.chain.consumed_nonces(vec![lane.signer], tag);
         let (latest, settled, pending) = tokio::join!(
             ask(BlockTag::Latest),
             async {
-                match view.reached.checked_sub(depth) {
+                match lane_round::settled_at(view.reached, self.desk.settings.confirmations) {
                     Some(block) => agreed(ask(BlockTag::Number(block)).await.pop()),
                     None => None,
                 }
@@ -110,7 +110,7 @@ impl Work {
             self.desk.chain.pending_nonce(lane.signer)
         );
         let pending = pending.ok().and_then(|count| i64::try_from(count).ok());
-        Consumed { latest: agreed({ latest }.pop()), settled, pending }
+        (Consumed { latest: agreed({ latest }.pop()), settled }, pending)
     }
 
     async fn observe(&self, lane: &Lane, observed: Observed) -> Result<(), store::Error> {
@@ -125,7 +125,12 @@ impl Work {
         Ok(())
     }
 
-    fn show(&self, lane: &Lane, seen: Consumed, open: &[Open]) {
+    /// Where a round stands for what is `depth` blocks deep.
+    fn at(&self, view: View, depth: u64) -> At {
+        At { head: view.reached, depth, calm: self.desk.chain.calm() }
+    }
+
+    fn show(&self, lane: &Lane, seen: Consumed, pending: Option<i64>, open: &[Open]) {
         let (label, signer) = (self.desk.label(), lane.signer.to_string());
         let labels = [label.as_str(), signer.as_str()];
         metrics::SIGNER_NONCE_FENCE.set(lane.next_nonce as f64, &labels);
@@ -138,7 +143,7 @@ impl Work {
             let drift = if latest > lane.next_nonce { latest - lane.next_nonce } else { (-unaccounted).min(0) };
             metrics::SIGNER_NONCE_DRIFT.set(drift as f64, &labels);
         }
-        if let Some(pending) = seen.pending {
+        if let Some(pending) = pending {
             metrics::SIGNER_NONCE_PENDING.set(pending as f64, &labels);
         }
         metrics::SIGNER_IN_FLIGHT.set(open.len() as f64, &labels);
@@ -150,15 +155,28 @@ impl Work {
     }
 }
 
-/// How many nonces the account has used up, as far as that is known.
-#[derive(Clone, Copy)]
-struct Consumed {
-    latest: Option<i64>,
-    settled: Option<i64>,
-    pending: Option<i64>,
-}
-
 /// For the bigint columns of Postgres.
 fn number(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn count(value: i32) -> u32 {
+    u32::try_from(value).unwrap_or_default()
+}
+
+fn nonce(one: &Open) -> OpenNonce<'_> {
+    let unmined = Unmined {
+        state: one.state,
+        sends: count(one.sends),
+        age: one.age,
+        since_sent: one.since_sent,
+        since_priced: one.since_priced,
+        priced_block: one.priced_block.and_then(|block| u64::try_from(block).ok()),
+        tried: one.tried,
+        replacements: count(one.replacements),
+        noops: lane_round::noops(count(one.noops), &one.attempts),
+        noop: one.noop,
+        answer: one.last_answer.as_deref().and_then(|word| word.parse::<Class>().ok()),
+    };
+    OpenNonce { lineage: one.lineage, nonce: one.nonce, attempts: &one.attempts, capped: one.capped, unmined }
 }

@@ -1,47 +1,37 @@
 //! Gives open nonces what they need, the head of the lane first: the same bytes again, a dearer attempt, a no-op.
 
 use super::rpc_quorum::View;
-use super::{UNFUNDED, Work, number, tx_journal};
+use super::{Work, number, tx_journal};
 use crate::chain::SendOutcome;
 use crate::domain::fees::Quote;
-use crate::domain::replacement::{self, Around, Rules, Step, Unmined};
+use crate::domain::lane_round::{self, Heed, Look, OpenNonce, UNFUNDED};
+use crate::domain::replacement::Rules;
 use crate::domain::rpc_verdict::{Class, Verdict};
 use crate::store;
 use crate::store::lanes::Lane;
-use crate::store::settling::Open;
 use crate::telemetry::metrics;
 use entity::ids::LineageId;
-use entity::states::{AttemptPurpose, LaneState};
 use std::time::Duration;
-
-/// Most bytes sent again, and most attempts signed, in one round: the head of the lane first, the rest follows when it moves.
-const RESEND: usize = 64;
-const SIGN: usize = 32;
-
-/// What a round wants done.
-#[derive(Default)]
-struct Wanted {
-    send: Vec<LineageId>,
-    sign: Vec<tx_journal::Priced>,
-    capped: Vec<LineageId>,
-    give_up: Vec<(LineageId, String)>,
-}
 
 impl Work {
     pub(super) async fn push(
         &self,
         lane: &Lane,
-        open: &[Open],
+        open: &[OpenNonce<'_>],
         latest: Option<i64>,
         head_for: Option<Duration>,
         view: View,
     ) -> Result<(), store::Error> {
-        let wanted = self.wanted(lane, open, latest, head_for, view);
+        let market = Quote { base_fee: view.fees.base_fee, priority_fee: view.fees.priority_fee };
+        let look = Look { state: lane.state, latest, head_for, block: view.reached, market, calm: self.desk.chain.calm() };
+        let wanted = lane_round::wanted(open, &look, &self.rules());
         if !wanted.give_up.is_empty() {
-            for (lineage, detail) in &wanted.give_up {
+            let said = |(lineage, class): &(LineageId, Class)| (*lineage, format!("every endpoint answered {class}"));
+            let given_up: Vec<_> = wanted.give_up.iter().map(said).collect();
+            for (lineage, detail) in &given_up {
                 tracing::warn!(event = "tx_given_up", %lineage, lane = %self.lane, detail, "the bytes are refused for good: a no-op will use the nonce up");
             }
-            self.journal.give_up(self.lane, self.holder, &wanted.give_up).await?;
+            self.journal.give_up(self.lane, self.holder, &given_up).await?;
         }
         if !wanted.capped.is_empty() && self.journal.note_capped(self.lane, self.holder, &wanted.capped).await? > 0 {
             metrics::REPLACEMENT_CAPPED.add(1, &[&self.desk.label(), &lane.signer.to_string()]);
@@ -69,32 +59,6 @@ impl Work {
         }
     }
 
-    fn wanted(&self, lane: &Lane, open: &[Open], latest: Option<i64>, head_for: Option<Duration>, view: View) -> Wanted {
-        let rules = self.rules();
-        let market = Quote { base_fee: view.fees.base_fee, priority_fee: view.fees.priority_fee };
-        let calm = self.desk.chain.calm();
-        let mut wanted = Wanted::default();
-        for one in open.iter().filter(|one| latest.is_none_or(|latest| one.nonce >= latest)) {
-            let head_for = head_for.filter(|_| latest == Some(one.nonce));
-            let step = replacement::step(&unmined(one), &Around { head_for, block: view.reached, market, calm }, &rules);
-            match step {
-                Step::Wait => {}
-                Step::Send | Step::Capped { send: true } if wanted.send.len() < RESEND => wanted.send.push(one.lineage),
-                Step::Sign { purpose, price } if lane.state != LaneState::Frozen && wanted.sign.len() < SIGN => {
-                    wanted.sign.push(tx_journal::Priced { lineage: one.lineage, purpose, price });
-                }
-                Step::GiveUp(class) if lane.state != LaneState::Frozen => {
-                    wanted.give_up.push((one.lineage, format!("every endpoint answered {class}")))
-                }
-                Step::Send | Step::Capped { .. } | Step::Sign { .. } | Step::GiveUp(_) => {}
-            }
-            if matches!(step, Step::Capped { .. }) && !one.capped {
-                wanted.capped.push(one.lineage);
-            }
-        }
-        wanted
-    }
-
     fn rules(&self) -> Rules {
         let settings = &self.desk.settings;
         Rules {
@@ -110,37 +74,16 @@ impl Work {
 
     /// Pauses the lane when its signer cannot pay for the head, and lets it go on when the head is taken again.
     async fn heed(&self, lane: &Lane, head: Option<Verdict>) -> Result<(), store::Error> {
-        match (lane.state, head) {
-            (LaneState::Active, Some(Verdict::NeedsFunds)) => {
+        match lane_round::heed(lane.state, lane.reason.as_deref(), head) {
+            Some(Heed::Pause) => {
                 tracing::warn!(event = "lane_paused", lane = %self.lane, signer = %lane.signer, reason = UNFUNDED, "the signer cannot pay: top it up, the lane goes on by itself");
                 store::lanes::pause(&self.db, self.lane, self.holder, Some(UNFUNDED)).await?;
             }
-            (LaneState::Paused, Some(Verdict::Accepted | Verdict::NonceTooLow)) if lane.reason.as_deref() == Some(UNFUNDED) => {
+            Some(Heed::Resume) => {
                 store::lanes::pause(&self.db, self.lane, self.holder, None).await?;
             }
-            _ => {}
+            None => {}
         }
         Ok(())
-    }
-}
-
-fn count(value: i32) -> u32 {
-    u32::try_from(value).unwrap_or_default()
-}
-
-fn unmined(one: &Open) -> Unmined {
-    Unmined {
-        state: one.state,
-        sends: count(one.sends),
-        age: one.age,
-        since_sent: one.since_sent,
-        since_priced: one.since_priced,
-        priced_block: one.priced_block.and_then(|block| u64::try_from(block).ok()),
-        tried: one.tried,
-        replacements: count(one.replacements),
-        // A nonce that was unsigned when the no-op was wanted has it as its first attempt.
-        noops: count(one.noops).max(u32::from(one.attempts.iter().any(|(_, purpose)| *purpose == AttemptPurpose::Noop))),
-        noop: one.noop,
-        answer: one.last_answer.as_deref().and_then(|word| word.parse::<Class>().ok()),
     }
 }

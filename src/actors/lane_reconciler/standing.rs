@@ -3,10 +3,9 @@
 
 use super::rpc_quorum::View;
 use super::{Work, number};
-use crate::domain::settlement::{self, Evidence, Standing};
+use crate::domain::lane_round::{self, EndBlock, Recheck};
 use crate::store;
 use crate::store::lanes::Lane;
-use crate::store::settling::EndBlock;
 use crate::telemetry::metrics;
 use entity::states::LineageState;
 
@@ -24,49 +23,42 @@ pub const FINALITY_VIOLATED: &str = "finality_violated";
 impl Work {
     /// False when nothing more may be decided in this round.
     pub(super) async fn recheck(&self, lane: &Lane, view: View) -> Result<bool, store::Error> {
-        let lookback = self.desk.settings.reorg_lookback;
-        let deep = number(view.reached) - number(lookback) + 1;
+        let deep = number(view.reached) - number(self.desk.settings.reorg_lookback) + 1;
         let mut blocks = self.journal.end_blocks(self.lane, NEWEST, deep, FINAL_BLOCKS).await?;
         if blocks.is_empty() {
             return Ok(true);
         }
-        let mut stand = self.stand(&blocks, view).await;
-        if stand.iter().any(|(block, standing)| !block.finalized && *standing == Standing::Orphaned) {
+        let mut found = self.stand(&blocks, view).await;
+        if found.reorganised {
             // All that may be undone, not only the newest.
             blocks = self.journal.end_blocks(self.lane, EVERY, deep, FINAL_BLOCKS).await?;
-            stand = self.stand(&blocks, view).await;
+            found = self.stand(&blocks, view).await;
         }
-        let of = |wanted: Standing, finalized: bool| -> Vec<EndBlock> {
-            stand.iter().filter(|(block, standing)| *standing == wanted && block.finalized == finalized).map(|(block, _)| *block).collect()
-        };
-        if let Some(broken) = of(Standing::Orphaned, true).first().filter(|_| self.desk.chain.calm()) {
+        if let Some(broken) = found.broken {
             self.freeze(lane, broken).await?;
             return Ok(false);
         }
-        let orphaned = of(Standing::Orphaned, false);
-        if !orphaned.is_empty() && self.desk.chain.calm() {
-            self.undo(lane, &orphaned).await?;
+        if !found.orphaned.is_empty() {
+            self.undo(lane, &rows(&found.orphaned)).await?;
         }
-        let finals = of(Standing::Final, false);
-        if !finals.is_empty() {
-            self.journal.finalize(self.lane, self.holder, &finals, FINALIZE).await?;
+        if !found.deep.is_empty() {
+            self.journal.finalize(self.lane, self.holder, &rows(&found.deep), FINALIZE).await?;
         }
         Ok(true)
     }
 
-    async fn stand(&self, blocks: &[EndBlock], view: View) -> Vec<(EndBlock, Standing)> {
-        let height = |block: &EndBlock| u64::try_from(block.number).unwrap_or_default();
-        let canonical = self.canonical(blocks.iter().map(height).collect()).await;
-        blocks
-            .iter()
-            .map(|block| {
-                let evidence = Evidence { block: height(block), block_hash: block.hash, canonical: canonical.get(&height(block)).copied() };
-                (*block, settlement::standing(evidence, view.reached, self.desk.settings.reorg_lookback))
-            })
-            .collect()
+    async fn stand(&self, blocks: &[store::settling::EndBlock], view: View) -> Recheck {
+        let block = |row: &store::settling::EndBlock| EndBlock {
+            number: u64::try_from(row.number).unwrap_or_default(),
+            hash: row.hash,
+            finalized: row.finalized,
+        };
+        let blocks: Vec<EndBlock> = blocks.iter().map(block).collect();
+        let canonical = self.canonical(blocks.iter().map(|block| block.number).collect()).await;
+        lane_round::recheck(&blocks, &canonical, self.at(view, self.desk.settings.reorg_lookback))
     }
 
-    async fn undo(&self, lane: &Lane, orphaned: &[EndBlock]) -> Result<(), store::Error> {
+    async fn undo(&self, lane: &Lane, orphaned: &[store::settling::EndBlock]) -> Result<(), store::Error> {
         let revived = self.journal.revive(self.lane, self.holder, orphaned, REVIVE).await?;
         if revived.is_empty() {
             return Ok(());
@@ -85,7 +77,7 @@ impl Work {
         Ok(())
     }
 
-    async fn freeze(&self, lane: &Lane, broken: &EndBlock) -> Result<(), store::Error> {
+    async fn freeze(&self, lane: &Lane, broken: EndBlock) -> Result<(), store::Error> {
         let reason =
             format!("{FINALITY_VIOLATED}: block {} with an end of this lane was undone after TX_REORG_LOOKBACK_BLOCKS", broken.number);
         if store::lanes::freeze(&self.db, self.lane, self.holder, &reason).await? {
@@ -95,4 +87,9 @@ impl Work {
         }
         Ok(())
     }
+}
+
+fn rows(blocks: &[EndBlock]) -> Vec<store::settling::EndBlock> {
+    let row = |block: &EndBlock| store::settling::EndBlock { number: number(block.number), hash: block.hash, finalized: block.finalized };
+    blocks.iter().map(row).collect()
 }

@@ -4,7 +4,7 @@
 mod replace;
 mod send;
 
-pub use replace::Priced;
+pub use crate::domain::lane_round::Priced;
 pub use send::Submitted;
 
 use super::rpc_quorum;

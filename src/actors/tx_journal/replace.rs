@@ -1,8 +1,7 @@
 //! What the settling of a lane has the journal do, under the lane's lease: further attempts at a nonce, its end, the undoing of its end.
 
-use super::{Draft, Error, Handle, is_open};
+use super::{Draft, Error, Handle, Priced, is_open};
 use crate::chain::{RawTx, SendOutcome};
-use crate::domain::fees::Price;
 use crate::domain::transaction::Eip1559;
 use crate::fail;
 use crate::store::journal::Stored;
@@ -13,14 +12,6 @@ use entity::ids::{LaneId, LineageId, WorkerId};
 use entity::states::{AttemptPurpose, JobKind, JobState};
 use entity::values::{Address, Wei};
 use std::collections::HashMap;
-
-/// A price for a nonce that has signed bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct Priced {
-    pub lineage: LineageId,
-    pub purpose: AttemptPurpose,
-    pub price: Price,
-}
 
 /// Gas of a transfer of nothing. Chains that count more than the transfer itself (rollups, a delegated sender) need more of it.
 const NOOP_GAS_MIN: i64 = 21_000;

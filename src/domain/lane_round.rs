@@ -1,0 +1,259 @@
+//! What one round of the settling of a lane decides: which nonces a receipt or a stranger ended, which ends a reorganisation undid, what
+//! every open nonce needs, and whether the lane pauses. Owns the decisions and their limits; asks nobody and writes nothing. Called by
+//! the LaneReconciler with what it loaded and what a majority showed, and by whoever plays a lane.
+
+use super::ballot::Facts;
+use super::quorum::Decision;
+use super::replacement::{self, Around, Rules, Step, Unmined};
+use super::rpc_verdict::{Class, Verdict};
+use super::settlement::{self, Evidence, Shown, Standing};
+use super::{fees, job, lineage};
+use entity::ids::LineageId;
+use entity::states::{AttemptPurpose, LaneState};
+use entity::values::Hash;
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::time::Duration;
+
+/// Most bytes sent again, and most attempts signed, in one round: the head of the lane first, the rest follows when it moves.
+const RESEND: usize = 64;
+const SIGN: usize = 32;
+/// A pause that lifts itself when the head of the lane is accepted.
+pub const UNFUNDED: &str = "insufficient_funds";
+
+/// An open nonce of the lane.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenNonce<'a> {
+    pub lineage: LineageId,
+    pub nonce: i64,
+    /// Every attempt, oldest first; empty while unsigned.
+    pub attempts: &'a [(Hash, AttemptPurpose)],
+    /// Noted as standing at its price limit.
+    pub capped: bool,
+    pub unmined: Unmined,
+}
+
+/// How many no-ops were signed, of which `later` over other bytes: a nonce that was unsigned when one was wanted has it as its first.
+#[must_use]
+pub fn noops(later: u32, attempts: &[(Hash, AttemptPurpose)]) -> u32 {
+    later.max(u32::from(attempts.iter().any(|(_, purpose)| *purpose == AttemptPurpose::Noop)))
+}
+
+/// Where the chain stands when ends are decided.
+#[derive(Clone, Copy, Debug)]
+pub struct At {
+    /// The block that a majority has reached.
+    pub head: u64,
+    /// TX_CONFIRMATIONS, or TX_REORG_LOOKBACK_BLOCKS where an end is rechecked.
+    pub depth: u64,
+    /// False while so many calls fail that nothing irreversible is decided.
+    pub calm: bool,
+}
+
+/// How many nonces the account has used up, as far as that is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Consumed {
+    /// At the newest block.
+    pub latest: Option<i64>,
+    /// At TX_CONFIRMATIONS below the head.
+    pub settled: Option<i64>,
+}
+
+impl Consumed {
+    /// Both counts where both are known; a count never goes back with the depth.
+    #[must_use]
+    pub fn observed(self) -> Option<(i64, i64)> {
+        let (latest, settled) = self.latest.zip(self.settled)?;
+        Some((latest.max(settled), settled))
+    }
+}
+
+/// The block at which the count is settled; None while the chain is shorter than that.
+#[must_use]
+pub const fn settled_at(head: u64, confirmations: u64) -> Option<u64> {
+    head.checked_sub(confirmations.saturating_sub(1))
+}
+
+/// How a nonce below the settled count stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// One of its attempts mined, deep enough and in the canonical block.
+    Receipt { hash: Hash, purpose: AttemptPurpose, facts: Facts, lineage: lineage::Event, job: job::Event },
+    /// One of them has a receipt, and it is not time yet.
+    NotYet,
+    /// Used up by a transaction that is none of ours.
+    Stranger,
+    /// Used up, and nothing may be concluded.
+    Unproven,
+}
+
+/// The nonces that the account has used up at TX_CONFIRMATIONS: their receipts have to be asked for, after the count.
+pub fn used_up<'a>(open: &'a [OpenNonce<'a>], settled: i64) -> impl Iterator<Item = &'a OpenNonce<'a>> {
+    open.iter().filter(move |one| one.nonce < settled)
+}
+
+/// Judges a nonce of [`used_up`] by what a majority showed of its hashes (one that is missing was not asked for), and of the canonical
+/// hashes at the heights of the receipts.
+#[must_use]
+pub fn end<S: BuildHasher, T: BuildHasher>(
+    one: &OpenNonce<'_>,
+    settled: i64,
+    told: &HashMap<Hash, Decision<Option<Facts>>, S>,
+    canonical: &HashMap<u64, Hash, T>,
+    at: At,
+) -> End {
+    let found = one.attempts.iter().find_map(|(hash, purpose)| match told.get(hash)? {
+        Decision::Agreed(Some(facts), _) => Some((*hash, *purpose, *facts)),
+        _ => None,
+    });
+    if let Some((hash, purpose, facts)) = found {
+        let canonical = canonical.get(&facts.block_number).copied();
+        let evidence = Evidence { block: facts.block_number, block_hash: facts.block_hash, canonical };
+        if !settlement::is_final(evidence, at.head, at.depth) {
+            return End::NotYet;
+        }
+        let (lineage, job) = settlement::outcome(purpose, facts.succeeded, one.unmined.noop);
+        return End::Receipt { hash, purpose, facts, lineage, job };
+    }
+    let shown: Vec<Shown> = one
+        .attempts
+        .iter()
+        .map(|(hash, _)| match told.get(hash) {
+            Some(Decision::Agreed(None, _)) => Shown::Absent,
+            Some(Decision::Agreed(Some(_), _)) => Shown::Receipt,
+            Some(Decision::Split | Decision::Insufficient) | None => Shown::Unknown,
+        })
+        .collect();
+    match (u64::try_from(one.nonce), u64::try_from(settled)) {
+        (Ok(nonce), Ok(settled)) if settlement::is_consumed_by_stranger(nonce, settled, &shown, at.calm) => End::Stranger,
+        _ => End::Unproven,
+    }
+}
+
+/// What a round wants done with the nonces that the chain has not taken, the head of the lane first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    pub send: Vec<LineageId>,
+    pub sign: Vec<Priced>,
+    /// Stands at its price limit, and that is not noted yet.
+    pub capped: Vec<LineageId>,
+    pub give_up: Vec<(LineageId, Class)>,
+}
+
+/// A price for a nonce that has signed bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Priced {
+    pub lineage: LineageId,
+    pub purpose: AttemptPurpose,
+    pub price: fees::Price,
+}
+
+/// What the lane looks like to its open nonces.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    pub state: LaneState,
+    /// The next nonce that the chain takes; None where no majority tells.
+    pub latest: Option<i64>,
+    /// Since when the chain waits for it, where that is known.
+    pub head_for: Option<Duration>,
+    pub block: u64,
+    pub market: fees::Quote,
+    pub calm: bool,
+}
+
+/// How long the chain has waited for the head of the lane: what Postgres knows, while a majority still tells the same nonce.
+#[must_use]
+pub fn head_for(latest: Option<i64>, known: i64, waited: Duration) -> Option<Duration> {
+    (latest == Some(known)).then_some(waited)
+}
+
+/// Decides for every open nonce. What is frozen is priced and given up nowhere; its bytes live on.
+#[must_use]
+pub fn wanted(open: &[OpenNonce<'_>], look: &Look, rules: &Rules) -> Wanted {
+    let mut wanted = Wanted::default();
+    for one in open.iter().filter(|one| look.latest.is_none_or(|latest| one.nonce >= latest)) {
+        let head_for = look.head_for.filter(|_| look.latest == Some(one.nonce));
+        let around = Around { head_for, block: look.block, market: look.market, calm: look.calm };
+        let step = replacement::step(&one.unmined, &around, rules);
+        match step {
+            Step::Send | Step::Capped { send: true } if wanted.send.len() < RESEND => wanted.send.push(one.lineage),
+            Step::Sign { purpose, price } if look.state != LaneState::Frozen && wanted.sign.len() < SIGN => {
+                wanted.sign.push(Priced { lineage: one.lineage, purpose, price });
+            }
+            Step::GiveUp(class) if look.state != LaneState::Frozen => wanted.give_up.push((one.lineage, class)),
+            Step::Wait | Step::Send | Step::Capped { .. } | Step::Sign { .. } | Step::GiveUp(_) => {}
+        }
+        if matches!(step, Step::Capped { .. }) && !one.capped {
+            wanted.capped.push(one.lineage);
+        }
+    }
+    wanted
+}
+
+/// A block with ends of the lane in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndBlock {
+    pub number: u64,
+    pub hash: Hash,
+    /// TX_REORG_LOOKBACK_BLOCKS deep when it was looked at.
+    pub finalized: bool,
+}
+
+/// What became of the ends in some blocks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recheck {
+    /// An end that nothing should undo was undone: the lane freezes, and nothing else is decided.
+    pub broken: Option<EndBlock>,
+    /// Their ends are undone.
+    pub orphaned: Vec<EndBlock>,
+    /// Their ends are final.
+    pub deep: Vec<EndBlock>,
+    /// Something was orphaned, whether or not that may be acted on now: every block that may be undone has to be looked at.
+    pub reorganised: bool,
+}
+
+/// Judges blocks with ends by the canonical hashes at their heights. Nothing is undone while many calls fail.
+#[must_use]
+pub fn recheck<S: BuildHasher>(blocks: &[EndBlock], canonical: &HashMap<u64, Hash, S>, at: At) -> Recheck {
+    let mut found = Recheck::default();
+    for block in blocks {
+        let evidence = Evidence { block: block.number, block_hash: block.hash, canonical: canonical.get(&block.number).copied() };
+        match (settlement::standing(evidence, at.head, at.depth), block.finalized) {
+            (Standing::Orphaned, true) => found.broken = found.broken.or(Some(*block).filter(|_| at.calm)),
+            (Standing::Orphaned, false) => {
+                found.reorganised = true;
+                found.orphaned.extend(Some(*block).filter(|_| at.calm));
+            }
+            (Standing::Final, false) => found.deep.push(*block),
+            (Standing::Final, true) | (Standing::Provisional | Standing::Unknown, _) => {}
+        }
+    }
+    if found.broken.is_some() {
+        found.orphaned.clear();
+        found.deep.clear();
+    }
+    found
+}
+
+/// What the answer for the head of the lane means for the lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heed {
+    /// The signer cannot pay.
+    Pause,
+    /// It can again.
+    Resume,
+}
+
+/// Pauses the lane when its signer cannot pay for the head, and lets it go on when the head is taken again.
+#[must_use]
+pub fn heed(state: LaneState, reason: Option<&str>, head: Option<Verdict>) -> Option<Heed> {
+    match (state, head?) {
+        (LaneState::Active, Verdict::NeedsFunds) => Some(Heed::Pause),
+        (LaneState::Paused, Verdict::Accepted | Verdict::NonceTooLow) if reason == Some(UNFUNDED) => Some(Heed::Resume),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+#[path = "lane_round_tests.rs"]
+mod tests;
