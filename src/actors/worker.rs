@@ -13,11 +13,12 @@ use crate::store::execution::{Claim, Claimed, Execution, Finish, Finished};
 use crate::store::{self, Db};
 use crate::telemetry::metrics;
 use entity::ids::{ExecutionToken, WorkerId};
-use entity::states::AttemptOutcome;
+use entity::states::{AttemptOutcome, WorkerState};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
@@ -76,19 +77,39 @@ pub fn start(stage: &Stage, db: &Db, delivery: &Arc<Delivery>, settings: &config
         async move { hands.handle(delivered).await }.boxed()
     };
     let consumer = Arc::new(delivery.consume(options, Arc::new(handler)));
-    let (db, held) = (db.clone(), consumer.clone());
+    let (db, held, paused) = (db.clone(), consumer.clone(), Arc::new(AtomicBool::new(false)));
     let round = move || {
-        let (db, processing) = (db.clone(), held.active());
-        async move {
-            metrics::WORKER_PROCESSING.set(processing as f64, &[]);
-            if let Err(error) = store::workers::heartbeat(&db, id, processing, STALE).await {
-                tracing::warn!(event = "heartbeat_failed", %error, "the worker could not tell that it lives");
-            }
-        }
-        .boxed()
+        let (db, held, paused) = (db.clone(), held.clone(), paused.clone());
+        async move { tell(&db, id, &held, &paused).await }.boxed()
     };
     let beat = Beat { name: "worker_heartbeat", every: HEARTBEAT, wake: Wake::default(), round: Arc::new(round) }.start(stage);
     Handle { consumer, probes: vec![beat] }
+}
+
+/// Tells that the worker lives, and does what its row says: one that operators drain takes no more deliveries.
+async fn tell(db: &Db, id: WorkerId, held: &Consumer, paused: &AtomicBool) {
+    let processing = held.active();
+    metrics::WORKER_PROCESSING.set(processing as f64, &[]);
+    let state = match store::workers::heartbeat(db, id, processing, paused.load(Ordering::Relaxed), STALE).await {
+        Ok(state) => state,
+        Err(error) => return tracing::warn!(event = "heartbeat_failed", %error, "the worker could not tell that it lives"),
+    };
+    let drain = matches!(state, Some(WorkerState::Draining | WorkerState::Drained));
+    // Without a row the process is stopping, and whoever stops it decides.
+    if state.is_none() || paused.swap(drain, Ordering::Relaxed) == drain {
+        return;
+    }
+    if drain {
+        held.pause()
+    } else {
+        held.resume()
+    }
+    tracing::info!(
+        event = "worker_drain",
+        draining = drain,
+        processing,
+        "an operator has this process take no deliveries, or take them again"
+    );
 }
 
 impl Handle {

@@ -118,7 +118,7 @@ fn precreate(chains: &[(config::Chain, Arc<dyn Chain>)], signers: &config::Signe
         let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
         metrics::precreate(&[("chain", &[&id]), ("endpoint", &endpoints)]);
     }
-    let pools: Vec<&str> = signers.pools.iter().map(|pool| pool.pool.as_str()).collect();
+    let pools: Vec<&str> = signers.pool_names().into_iter().collect();
     metrics::precreate(&[("pool", &pools)]);
 }
 
@@ -165,7 +165,7 @@ impl Engine {
         let intake = intake::start(&stage, db.clone(), queue.max_attempts, publisher.clone());
         probes.push(outbox_publisher::start(&stage, db.clone(), delivery.clone(), queue.outbox_poll, queue.reconcile, publisher.clone()));
         probes.push(queue_reconciler::start(&stage, db.clone(), delivery.clone(), &queue.prefix, queue.reconcile, publisher));
-        let worker = match (&config.journal, config.service.role.may_hold_keys() && !config.signers.pools.is_empty()) {
+        let worker = match (&config.journal, config.service.role.may_hold_keys() && !config.signers.is_empty()) {
             (Some(journal), true) => {
                 let keys = Keyring::new(&config.signers)?;
                 let vault = Vault::new(journal)?;
@@ -178,6 +178,12 @@ impl Engine {
         let offers = Offers::default();
         if until(&root, "pools", async || gauges::offer(&db.reader(), &config.chains, &offers).await).await.is_none() {
             return Ok(None);
+        }
+        if let Some(journal) = &config.journal {
+            let ids = gauges::JournalIds::of(journal);
+            if until(&root, "journal", async || gauges::journal(&db.reader(), &ids, board).await).await.is_none() {
+                return Ok(None);
+            }
         }
         gauges::start(&stage, &db, &delivery, &chains, board, config, &offers);
         Ok(Some(Self { db, delivery, intake, chains, offers, probes, worker, stage }))

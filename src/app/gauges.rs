@@ -68,6 +68,42 @@ pub async fn usable(db: &Reader) -> Result<i32, Unusable> {
     Ok(server.version_num)
 }
 
+/// What readiness knows of the journal keys: never a key.
+pub struct JournalIds {
+    held: Vec<String>,
+    active: String,
+}
+
+impl JournalIds {
+    pub fn of(journal: &config::Journal) -> Self {
+        Self { held: journal.keys.keys().cloned().collect(), active: journal.active.clone() }
+    }
+}
+
+/// Tells readiness whether every key that open rows need is held, and whether the active one may still seal; and shows how much each has.
+///
+/// # Errors
+/// See [`store::Error`]: nothing was told.
+pub async fn journal(db: &Reader, ids: &JournalIds, board: &Board) -> Result<(), store::Error> {
+    let seals = store::journal_keys::seals(db).await?;
+    for (id, sealed) in &seals {
+        metrics::JOURNAL_KEY_SEALS.set(*sealed as f64, &[id]);
+    }
+    let missing = store::journal_keys::missing(db, &ids.held).await?;
+    let spent = seals.iter().any(|(id, sealed)| *id == ids.active && *sealed >= config::JOURNAL_SEALS_MAX);
+    board.set(
+        "journal",
+        if !missing.is_empty() {
+            Err(format!("TX_JOURNAL_KEYS lacks {}: open rows are encrypted with it, put it back", missing.join(", ")))
+        } else if spent {
+            Err(format!("journal key {} has sealed as many rows as a key may: make another the active one", ids.active))
+        } else {
+            Ok(())
+        },
+    );
+    Ok(())
+}
+
 #[derive(Clone)]
 struct Work {
     db: Db,
@@ -76,6 +112,8 @@ struct Work {
     board: Board,
     configured: Arc<Vec<config::Chain>>,
     offers: Offers,
+    /// The ids of the journal keys that are held, and the active one.
+    journal: Option<Arc<JournalIds>>,
     /// Whether an unsafe Redis makes the process unready or is only told.
     strict: bool,
     round: Arc<std::sync::atomic::AtomicU32>,
@@ -110,6 +148,7 @@ pub fn start(
         board: board.clone(),
         configured: Arc::new(config.chains.clone()),
         offers: offers.clone(),
+        journal: config.journal.as_ref().map(JournalIds::of).map(Arc::new),
         strict: config.service.infrastructure_required,
         round: Arc::default(),
     };
@@ -134,9 +173,15 @@ impl Work {
         let blind: Vec<String> = self.chains.desks().filter(|desk| desk.view().is_none()).map(|desk| desk.label()).collect();
         self.board
             .set("chains", if blind.is_empty() { Ok(()) } else { Err(format!("no majority shows a head of chain {}", blind.join(", "))) });
-        if self.round.fetch_add(1, std::sync::atomic::Ordering::Relaxed).is_multiple_of(FIGURES_EVERY)
-            && let Err(error) = self.figures(&reader).await
+        if !self.round.fetch_add(1, std::sync::atomic::Ordering::Relaxed).is_multiple_of(FIGURES_EVERY) {
+            return;
+        }
+        if let Some(ids) = &self.journal
+            && let Err(error) = journal(&reader, ids, &self.board).await
         {
+            tracing::debug!(%error, "the journal keys are not looked at this time");
+        }
+        if let Err(error) = self.figures(&reader).await {
             tracing::debug!(%error, "no figures this time");
         }
     }

@@ -3,9 +3,11 @@
 use super::engine::Engine;
 use super::{Board, Error};
 use crate::clock::SystemClock;
-use crate::config::Config;
-use crate::http::admin::{Late, State};
+use crate::config::{self, Config};
+use crate::http::admin::{CheckAsked, Late, RotateAsked, State};
 use crate::http::{self, Door};
+use crate::operator::retire::{self, Chains, Proof, Subject};
+use crate::operator::rotate::{self, Rotated};
 use crate::operator::{self, Desk, Limits};
 use actix_web::dev::ServerHandle;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -60,8 +62,17 @@ pub fn public(config: &Config, engine: &Arc<Engine>) -> Result<Running, Error> {
 pub fn attach(late: &Late, config: &Config, engine: &Arc<Engine>) {
     let desk = Desk::new(engine.db.clone(), Limits::of(config));
     let (delivery, chains, actors) = (engine.delivery.clone(), engine.chains.clone(), engine.clone());
+    let (proving, rotating) = (Keeper::new(config, engine), Keeper::new(config, engine));
     late.fill(State {
         desk,
+        retire: Door::new(move |(subject, operator, reason): CheckAsked| {
+            let keeper = proving.clone();
+            async move { keeper.check(&subject, (&operator, &reason)).await }
+        }),
+        rotate: Door::new(move |(asked, operator): (RotateAsked, String)| {
+            let keeper = rotating.clone();
+            async move { keeper.rotate(&asked, &operator).await }
+        }),
         queue: Door::new(move |()| {
             let delivery = delivery.clone();
             async move { operator::queues::view(&delivery).await }
@@ -75,4 +86,38 @@ pub fn attach(late: &Late, config: &Config, engine: &Arc<Engine>) {
             async move { http::admin::ask(&engine.probes).await }
         }),
     });
+}
+
+/// What the acts around signers and keys need of a running service.
+#[derive(Clone)]
+struct Keeper {
+    desk: Desk,
+    chains: crate::actors::rpc_quorum::Handle,
+    retirement: config::Retirement,
+    active_key: Option<String>,
+}
+
+impl Keeper {
+    fn new(config: &Config, engine: &Engine) -> Self {
+        Self {
+            desk: Desk::new(engine.db.clone(), Limits::of(config)),
+            chains: engine.chains.clone(),
+            retirement: config.retirement,
+            active_key: config.journal.as_ref().map(|journal| journal.active.clone()),
+        }
+    }
+
+    fn chains(&self) -> Chains<'static> {
+        Chains::Connected(self.chains.desks().map(|desk| (desk.settings.clone(), desk.chain.clone())).collect())
+    }
+
+    async fn check(&self, subject: &Subject, operator: (&str, &str)) -> Result<Proof, operator::Error> {
+        retire::check(&self.desk, subject, &self.chains(), &self.retirement, self.active_key.as_deref(), operator).await
+    }
+
+    async fn rotate(&self, asked: &RotateAsked, operator: &str) -> Result<Rotated, operator::Error> {
+        let RotateAsked { chain_id, pool, old, new, unloaded, reason } = asked;
+        let ask = rotate::Ask { chain_id: *chain_id, pool, old: *old, new: *new, unloaded: *unloaded };
+        rotate::rotate(&self.desk, ask, &self.chains(), (operator, reason)).await
+    }
 }

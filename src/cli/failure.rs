@@ -16,6 +16,8 @@ pub enum Code {
     Usage,
     NotFound,
     Refused,
+    /// A wait was in vain; what was marked stays marked.
+    TimedOut,
     Changed,
     Unavailable,
     /// Checks ran and found something.
@@ -32,6 +34,7 @@ impl Code {
             Self::Usage => 2,
             Self::NotFound => 3,
             Self::Refused => 4,
+            Self::TimedOut => 5,
             Self::Changed => 6,
             Self::Unavailable => 7,
             Self::Problems => 10,
@@ -51,6 +54,7 @@ impl Code {
             Self::Usage => "usage",
             Self::NotFound => "not-found",
             Self::Refused => "refused",
+            Self::TimedOut => "timed-out",
             Self::Changed => "changed-concurrently",
             Self::Unavailable => "unavailable",
             Self::Problems => "problems-found",

@@ -3,7 +3,7 @@
 use super::failure::{Code, Failure};
 use super::output::{answer, answer_with};
 use super::page::{Cell, Page, Tone, cell, maybe, time, toned};
-use super::{Global, session, tx};
+use super::{Global, drains, retire, session, tx};
 use crate::operator::cancel::{Cancelled, cancel};
 use crate::operator::explain_job::{self, Explanation};
 use crate::operator::jobs::{self, Execution, Filter, Record};
@@ -13,6 +13,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
 use entity::ids::JobId;
 use entity::states::JobState;
+use entity::values::Address;
 use serde_json::json;
 
 #[derive(Subcommand)]
@@ -29,6 +30,45 @@ pub enum Jobs {
     Replay {
         #[arg(required = true)]
         ids: Vec<JobId>,
+    },
+    /// Have a process take no more deliveries, and wait until it holds none
+    Drain {
+        /// INSTANCE_ID of the process, or the id of one start of it
+        #[arg(value_name = "INSTANCE")]
+        instance: String,
+        /// How long to wait; the mark stays
+        #[arg(value_name = "SECONDS", default_value_t = 120)]
+        seconds: u64,
+    },
+    /// Have a process that was drained take deliveries again, if it still lives
+    Undrain {
+        #[arg(value_name = "INSTANCE")]
+        instance: String,
+    },
+    /// Give a signer no more nonces, on every chain, and wait until all of its nonces have ended
+    SignerDrain {
+        #[arg(value_name = "ADDRESS")]
+        signer: Address,
+        /// How long to wait; the fence stays closed
+        #[arg(value_name = "SECONDS", default_value_t = 120)]
+        seconds: u64,
+    },
+    /// Give a signer that was drained nonces again
+    SignerUndrain {
+        #[arg(value_name = "ADDRESS")]
+        signer: Address,
+    },
+    /// Prove that a signer may go; the proof is kept
+    SignerRetireCheck {
+        #[arg(value_name = "ADDRESS")]
+        signer: Address,
+    },
+    /// Hand the place of a signer in a pool over to another, within 15 minutes of its proof
+    SignerPoolRotate(retire::Rotate),
+    /// Prove that a journal key may go; the proof is kept
+    KeyRetireCheck {
+        #[arg(value_name = "KEY")]
+        key: String,
     },
 }
 
@@ -59,6 +99,13 @@ impl Jobs {
             }
             Self::Cancel { id } => cancelled(global, id)?,
             Self::Replay { ids } => return replayed(global, &ids),
+            Self::Drain { instance, seconds } => return drains::drain(global, &instance, seconds),
+            Self::Undrain { instance } => return drains::undrain(global, &instance),
+            Self::SignerDrain { signer, seconds } => return drains::signer_drain(global, signer, seconds),
+            Self::SignerUndrain { signer } => return drains::signer_undrain(global, signer),
+            Self::SignerRetireCheck { signer } => return retire::signer(global, signer),
+            Self::SignerPoolRotate(args) => return retire::pool(global, &args),
+            Self::KeyRetireCheck { key } => return retire::key(global, &key),
         }
         Ok(Code::Done)
     }

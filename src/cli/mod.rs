@@ -6,12 +6,14 @@ mod db;
 mod demo;
 mod dev;
 mod doctor;
+mod drains;
 mod failure;
 mod jobs;
 mod keys;
 mod lanes;
 mod output;
 mod page;
+mod retire;
 mod serve;
 mod session;
 mod status;
@@ -217,6 +219,13 @@ mod tests {
             &format!("jobs show {id}"),
             &format!("jobs explain {id}"),
             &format!("jobs cancel {id} --operator-id anna --reason test"),
+            "jobs drain node-1 30",
+            "jobs undrain node-1",
+            &format!("jobs signer-drain {signer} 120"),
+            &format!("jobs signer-undrain {signer}"),
+            &format!("jobs signer-retire-check {signer}"),
+            "jobs key-retire-check 2026-01",
+            &format!("jobs signer-pool-rotate 31337 local:relayer {signer} {signer} --unloaded"),
             "lanes list",
             &format!("lanes explain {signer}"),
             "tx list",

@@ -74,6 +74,8 @@ pub enum Problem {
     #[error(transparent)]
     Journal(#[from] super::journal::Error),
     #[error(transparent)]
+    Remote(#[from] super::remote::Error),
+    #[error(transparent)]
     Signers(#[from] super::signers::Error),
 }
 

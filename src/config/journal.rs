@@ -34,6 +34,9 @@ pub enum Error {
     ActiveUnknown,
 }
 
+/// Rows that one key may seal: with random 96-bit nonces of AES-GCM a collision stays less likely than 2^-32 up to here.
+pub const SEALS_MAX: i64 = 1 << 32;
+
 /// A key of 32 bytes. Wiped when dropped, never shown.
 #[derive(Clone)]
 pub struct JournalKey(Zeroizing<[u8; 32]>);
@@ -114,7 +117,7 @@ fn parse(text: &str) -> Result<BTreeMap<String, JournalKey>, Vec<Error>> {
                 Malformed::Length => Error::Length(name.clone()),
                 Malformed::NotHex => Error::NotHex(name.clone()),
             }),
-            Item::List(_) | Item::Other => Err(Error::NotText(name.clone())),
+            Item::List(_) | Item::Object(_) | Item::Other => Err(Error::NotText(name.clone())),
         };
         match key {
             Ok(_) if keys.contains_key(&id) => errors.push(Error::DuplicateId(name)),

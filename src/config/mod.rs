@@ -12,6 +12,8 @@ mod layers;
 mod log;
 mod queue;
 mod rpc_words;
+mod remote;
+mod retirement;
 mod secrets;
 mod service;
 mod signers;
@@ -21,11 +23,13 @@ pub use chain::Chain;
 pub use database::{Database, PoolMode};
 pub use fault::{Fault, Faults, Problem};
 pub use http::Http;
-pub use journal::{Error as JournalError, Journal, JournalKey};
+pub use journal::{Error as JournalError, Journal, JournalKey, SEALS_MAX as JOURNAL_SEALS_MAX};
 pub use layers::{EMBEDDED, Env, Overrides};
 pub use log::{Log, LogFormat};
 pub use queue::Queue;
 pub use rpc_words::ErrorOverride;
+pub use remote::{Error as RemoteError, Remote, RemotePool};
+pub use retirement::Retirement;
 pub use service::{Role, Service};
 pub use signers::{Error as SignersError, PoolKeys, SecretKey32, SignerKeys};
 
@@ -45,6 +49,7 @@ pub struct Config {
     pub chains: Vec<Chain>,
     pub journal: Option<Journal>,
     pub signers: SignerKeys,
+    pub retirement: Retirement,
     pub http: Http,
     pub log: Log,
     /// The owner of the schema; for migrations alone.
@@ -109,6 +114,7 @@ impl Config {
             chains,
             journal,
             signers,
+            retirement: Retirement::read(&layers.section("retirement")),
             http: Http::read(&layers.section("http")),
             log: Log::read(&layers.section("log")),
             migration_url,
@@ -144,11 +150,11 @@ fn read_infrastructure(layers: &Layers<'_>, required: bool) -> (Option<Database>
 
 /// Roles without keys refuse them; a role that signs cannot start without the journal that remembers what it signed.
 fn check_keys(role: Role, journal: &Section<'_>, signers: &Section<'_>) {
-    let keys = [(signers, "SIGNER_KEYS"), (journal, "TX_JOURNAL_KEYS")];
+    let keys = [(signers, "keys", "SIGNER_KEYS"), (signers, "remote_urls", "SIGNER_REMOTE_URLS"), (journal, "keys", "TX_JOURNAL_KEYS")];
     let fault = |name, problem| signers.layers().fault(name, problem);
     if !role.may_hold_keys() {
-        for (section, name) in keys {
-            if section.is_given("keys", name) {
+        for (section, key, name) in keys {
+            if section.is_given(key, name) {
                 fault(name, Problem::KeysRefused(role.as_str()));
             }
         }
@@ -157,6 +163,8 @@ fn check_keys(role: Role, journal: &Section<'_>, signers: &Section<'_>) {
             fault("TX_JOURNAL_KEYS", Problem::RequiredByRole(role.as_str()));
         } else if signers.is_given("keys", "SIGNER_KEYS") {
             fault("TX_JOURNAL_KEYS", Problem::RequiredBy("SIGNER_KEYS"));
+        } else if signers.is_given("remote_urls", "SIGNER_REMOTE_URLS") {
+            fault("TX_JOURNAL_KEYS", Problem::RequiredBy("SIGNER_REMOTE_URLS"));
         }
     }
 }

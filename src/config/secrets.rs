@@ -1,5 +1,5 @@
 //! Owns the reading of secrets that are written as JSON, without losing a repeated name and without a message that quotes a value.
-//! Never decides which names are allowed. Called by `journal` and `signers`.
+//! Never decides which names are allowed. Called by `journal`, `signers` and `remote`.
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
@@ -9,6 +9,7 @@ use zeroize::Zeroizing;
 pub(super) enum Item {
     Text(Zeroizing<String>),
     List(Vec<Item>),
+    Object(Members),
     Other,
 }
 
@@ -97,8 +98,11 @@ impl<'de> Deserialize<'de> for Item {
                 Ok(Item::List(items))
             }
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Item, A::Error> {
-                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Item::Other)
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Item::Object(Members(members)))
             }
             fn visit_bool<E>(self, _: bool) -> Result<Item, E> {
                 Ok(Item::Other)

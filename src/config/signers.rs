@@ -1,8 +1,10 @@
 //! Owns the private keys of local signers, by pool. Never signs and never shows a key. Read by `signer`, which does.
 
 use super::layers::Section;
+use super::remote::Remote;
 use super::secrets::{Item, Malformed, Members, Shape, bytes32, shown};
 use secrecy::ExposeSecret;
+use std::collections::BTreeSet;
 use std::fmt;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
@@ -70,24 +72,35 @@ pub struct PoolKeys {
 #[derive(Clone, Debug, Default)]
 pub struct SignerKeys {
     pub pools: Vec<PoolKeys>,
+    /// Keys that are elsewhere.
+    pub remote: Remote,
 }
 
 impl SignerKeys {
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.pools.is_empty()
+        self.pools.is_empty() && self.remote.pools.is_empty()
+    }
+
+    /// The pools that it has signers for, each once.
+    #[must_use]
+    pub fn pool_names(&self) -> BTreeSet<&str> {
+        let local = self.pools.iter().map(|pool| pool.pool.as_str());
+        local.chain(self.remote.pools.iter().map(|pool| pool.pool.as_str())).collect()
     }
 
     pub(super) fn read(from: &Section<'_>) -> Self {
-        let Some(text) = from.secret("keys", "SIGNER_KEYS") else { return Self::default() };
-        parse(text.expose_secret()).unwrap_or_else(|errors| {
+        let remote = Remote::read(from);
+        let Some(text) = from.secret("keys", "SIGNER_KEYS") else { return Self { pools: Vec::new(), remote } };
+        let pools = parse(text.expose_secret()).unwrap_or_else(|errors| {
             errors.into_iter().for_each(|error| from.layers().fault(from.name_of("keys", "SIGNER_KEYS"), error.into()));
-            Self::default()
-        })
+            Vec::new()
+        });
+        Self { pools, remote }
     }
 }
 
-fn parse(text: &str) -> Result<SignerKeys, Vec<Error>> {
+fn parse(text: &str) -> Result<Vec<PoolKeys>, Vec<Error>> {
     let members = Members::parse(text).map_err(|shape| match shape {
         Shape::NotJson => vec![Error::NotJson],
         Shape::NotAnObject => vec![Error::NotAnObject],
@@ -122,7 +135,7 @@ fn parse(text: &str) -> Result<SignerKeys, Vec<Error>> {
             }
         }
     }
-    if errors.is_empty() { Ok(SignerKeys { pools }) } else { Err(errors) }
+    if errors.is_empty() { Ok(pools) } else { Err(errors) }
 }
 
 fn read_key(item: Item, pool: &str, position: usize, known: &[PoolKeys]) -> Result<SecretKey32, Error> {
@@ -142,7 +155,7 @@ fn read_key(item: Item, pool: &str, position: usize, known: &[PoolKeys]) -> Resu
     Ok(SecretKey32(bytes))
 }
 
-fn is_pool(name: &str) -> bool {
+pub(super) fn is_pool(name: &str) -> bool {
     let part = |part: &str| {
         (1..=63).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b))
     };
@@ -208,11 +221,11 @@ mod tests {
     #[test]
     fn sound_pools_are_read_in_their_order_and_never_shown() {
         let other = CANARY.replace("01", "02");
-        let keys = parse(&format!(r#"{{"z:b":["0x{CANARY}","0x{other}"],"a:c":["0x{}"]}}"#, CANARY.replace("01", "03"))).unwrap();
-        let names: Vec<_> = keys.pools.iter().map(|pool| (pool.pool.as_str(), pool.keys.len())).collect();
+        let pools = parse(&format!(r#"{{"z:b":["0x{CANARY}","0x{other}"],"a:c":["0x{}"]}}"#, CANARY.replace("01", "03"))).unwrap();
+        let names: Vec<_> = pools.iter().map(|pool| (pool.pool.as_str(), pool.keys.len())).collect();
         assert_eq!(names, [("z:b", 2), ("a:c", 1)]);
-        assert_eq!(keys.pools[0].keys[1].expose()[31], 2);
-        let shown = format!("{keys:?}").to_lowercase();
+        assert_eq!(pools[0].keys[1].expose()[31], 2);
+        let shown = format!("{pools:?}").to_lowercase();
         assert!(!shown.contains("c0") && !shown.contains("192"), "{shown}");
     }
 }

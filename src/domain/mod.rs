@@ -13,6 +13,7 @@ pub mod lane_round;
 pub mod lineage;
 pub mod quorum;
 pub mod replacement;
+pub mod retirement;
 pub mod rpc_verdict;
 pub mod settlement;
 pub mod submission;

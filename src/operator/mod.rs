@@ -4,6 +4,7 @@
 pub mod api_key;
 pub mod cancel;
 pub mod doctor;
+pub mod drains;
 pub mod explain_job;
 pub mod explain_lane;
 pub mod jobs;
@@ -11,6 +12,8 @@ pub mod lanes;
 pub mod overview;
 pub mod queues;
 pub mod replay;
+pub mod retire;
+pub mod rotate;
 pub mod rpc;
 pub mod schema;
 pub mod transactions;
@@ -99,6 +102,9 @@ pub enum Error {
     BadReason,
     #[error("{what} {id} does not exist")]
     NotFound { what: &'static str, id: String },
+    /// A safety gate, by its name.
+    #[error("{why}")]
+    Gate { gate: &'static str, why: String, next: &'static str },
     /// A value that was given makes no sense.
     #[error("{0}: {1}")]
     Invalid(&'static str, String),
@@ -148,6 +154,7 @@ impl Error {
         match self {
             Self::NoOperator | Self::BadReason | Self::Invalid(..) => Meaning::Usage,
             Self::NotFound { .. } => Meaning::NotFound,
+            Self::Gate { .. } => Meaning::Refused,
             Self::Unavailable(_)
             | Self::Store(Store::PoolExhausted { .. } | Store::NoConnection | Store::Unavailable(_) | Store::Timeout) => {
                 Meaning::Unavailable
@@ -165,6 +172,7 @@ impl Error {
     pub fn gate(&self) -> Option<&'static str> {
         use migration::Error as Migration;
         match self {
+            Self::Gate { gate, .. } => Some(gate),
             Self::Store(store::Error::Denied(_)) => Some("privileges"),
             Self::Store(store::Error::Refused(_)) => Some("constraints"),
             Self::Store(store::Error::Schema { .. }) | Self::Migration(Migration::Newer { .. }) => Some("schema-version"),
@@ -179,6 +187,9 @@ impl Error {
     /// What to do next.
     #[must_use]
     pub fn next(&self) -> Option<&'static str> {
+        if let Self::Gate { next, .. } = self {
+            return Some(next);
+        }
         match self.meaning() {
             Meaning::Unavailable => Some("holdfast doctor"),
             Meaning::Changed => Some("look again, then repeat the command"),

@@ -1,10 +1,10 @@
 //! Owns a private key in this process's memory and signs with it. Never shows it. Called through the trait `Signer`.
 
-use super::{Error, Signer};
-use crate::domain::transaction::Signature;
+use super::{Error, Signer, recovered};
+use crate::domain::transaction::{Eip1559, Signature};
 use entity::values::{Address, Hash};
 use futures::future::{BoxFuture, ready};
-use web3::signing::{Key, SecretKey, SecretKeyRef, recover};
+use web3::signing::{Key, SecretKey, SecretKeyRef};
 
 /// The key stays in one place on the heap, so that erasing it at the end erases the only lasting copy. No `Clone`, no `Debug`.
 pub struct LocalSigner {
@@ -33,13 +33,7 @@ impl LocalSigner {
     }
 
     fn verify(&self, digest: Hash, signature: &Signature) -> Result<(), Error> {
-        let mut compact = [0; 64];
-        compact[..32].copy_from_slice(signature.r());
-        compact[32..].copy_from_slice(signature.s());
-        match recover(&digest.0, &compact, i32::from(signature.y_parity())) {
-            Ok(address) if address.0 == self.address.0 => Ok(()),
-            _ => Err(Error::SelfCheck { signer: self.address }),
-        }
+        if recovered(digest, signature) == Some(self.address) { Ok(()) } else { Err(Error::SelfCheck { signer: self.address }) }
     }
 }
 
@@ -48,9 +42,9 @@ impl Signer for LocalSigner {
         self.address
     }
 
-    fn sign(&self, digest: Hash) -> BoxFuture<'_, Result<Signature, Error>> {
+    fn sign<'a>(&'a self, transaction: &'a Eip1559) -> BoxFuture<'a, Result<Signature, Error>> {
         // Lazy, so that the work is done by the thread that polls.
-        Box::pin(async move { ready(self.sign_now(digest)).await })
+        Box::pin(async move { ready(self.sign_now(transaction.sighash())).await })
     }
 }
 
@@ -63,7 +57,6 @@ impl Drop for LocalSigner {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::transaction::Eip1559;
     use entity::values::{Wei, bytes_from_hex, hex_from_bytes};
     use futures::executor::block_on;
 
@@ -88,12 +81,12 @@ mod tests {
             value: Wei::ZERO,
             data,
         };
-        let signed = transaction.signed(&block_on(signer.sign(transaction.sighash())).unwrap());
+        let signed = transaction.signed(&block_on(signer.sign(&transaction)).unwrap());
         assert_eq!(
             hex_from_bytes(&signed.raw),
             "0x02f891827a697f843b9aca00847735940083015f90945fbdb2315678afecb367f032d93f642f64180aa380a4b5c645bdababababababababababababababababababababababababababababababababc001a0ead373237df567f16c51c73454eeed543be517a84bda8eb25a19672b63161bcfa00445e4724185fd566228fbf9c4f2628ed7f8a7f0d0c16cd1a33bc24bcd8771b2"
         );
-        assert_eq!(signed, transaction.signed(&block_on(signer.sign(transaction.sighash())).unwrap()));
+        assert_eq!(signed, transaction.signed(&block_on(signer.sign(&transaction)).unwrap()));
     }
 
     #[test]

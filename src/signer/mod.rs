@@ -2,13 +2,15 @@
 //! Never sends and never stores. Called by the actors that sign and by whoever opens a journal row to send it again.
 
 mod local;
+mod remote;
 mod vault;
 
 pub use local::LocalSigner;
+pub use remote::RemoteSigner;
 pub use vault::{Binding, Sealed, Vault};
 
 use crate::config;
-use crate::domain::transaction::{self, Signature};
+use crate::domain::transaction::{self, Eip1559, Signature};
 use entity::values::{Address, Hash};
 use futures::future::{BoxFuture, join_all};
 use std::collections::BTreeMap;
@@ -29,6 +31,17 @@ pub enum Error {
     /// The signature is not one of this signer's. Nothing may be sent; the hardware or the remote key is broken.
     #[error("the signature of {signer} does not recover to that address")]
     SelfCheck { signer: Address },
+    /// Configuration: a remote signer that cannot be asked.
+    #[error("the remote signer of pool {pool} cannot be used: its URL is none")]
+    BadPlace { pool: String },
+    /// Nothing was signed that is known of; the next execution asks again.
+    #[error("the remote signer of {signer} gave no signature: {why}")]
+    Silent { signer: Address, why: &'static str },
+    #[error("the remote signer of {signer} refused ({code}): {told}")]
+    RemoteRefused { signer: Address, code: i64, told: String },
+    /// Nothing may be sent: the remote signer signs what it was not asked for.
+    #[error("the remote signer of {signer} signed something else: {field} differs")]
+    Foreign { signer: Address, field: &'static str },
     #[error("the signature is unusable: {0}")]
     Unusable(#[from] transaction::Error),
     #[error("the key refused the digest")]
@@ -54,12 +67,20 @@ pub enum Error {
 pub trait Signer: Send + Sync {
     fn address(&self) -> Address;
 
-    /// Signs a digest. Whoever implements this answers only with a signature that recovers to `address`.
-    fn sign(&self, digest: Hash) -> BoxFuture<'_, Result<Signature, Error>>;
+    /// Signs a transaction. Whoever implements this answers only with a signature of exactly that, which recovers to `address`.
+    fn sign<'a>(&'a self, transaction: &'a Eip1559) -> BoxFuture<'a, Result<Signature, Error>>;
+}
+
+/// Whose signature this is.
+fn recovered(digest: Hash, signature: &Signature) -> Option<Address> {
+    let mut compact = [0; 64];
+    compact[..32].copy_from_slice(signature.r());
+    compact[32..].copy_from_slice(signature.s());
+    web3::signing::recover(&digest.0, &compact, i32::from(signature.y_parity())).ok().map(|address| Address(address.0))
 }
 
 /// Signs everything that waits, on CPU threads, and answers in the same order. Signers may differ; one failure spoils no other.
-pub async fn sign_many(work: Vec<(Arc<dyn Signer>, Hash)>) -> Vec<Result<Signature, Error>> {
+pub async fn sign_many(work: Vec<(Arc<dyn Signer>, Eip1559)>) -> Vec<Result<Signature, Error>> {
     let threads = available_parallelism().map_or(1, usize::from);
     let size = work.len().div_ceil(threads).max(LEAST_CHUNK);
     let mut chunks = Vec::with_capacity(threads);
@@ -70,8 +91,9 @@ pub async fn sign_many(work: Vec<(Arc<dyn Signer>, Hash)>) -> Vec<Result<Signatu
         let count = chunk.len();
         let runtime = tokio::runtime::Handle::current();
         // A local key signs while it is polled, so the polling itself must happen off the event loop; remote keys wait side by side.
-        let task =
-            tokio::task::spawn_blocking(move || runtime.block_on(join_all(chunk.iter().map(|(signer, digest)| signer.sign(*digest)))));
+        let task = tokio::task::spawn_blocking(move || {
+            runtime.block_on(join_all(chunk.iter().map(|(signer, transaction)| signer.sign(transaction))))
+        });
         chunks.push((count, task));
     }
     let mut signatures = Vec::new();
@@ -100,6 +122,14 @@ impl Keyring {
                 let signer = LocalSigner::new(key.expose()).ok_or_else(|| Error::InvalidKey { pool: pool.pool.clone(), index })?;
                 let address = signer.address();
                 if let Some((other_pool, other_index)) = places.insert(address, (pool.pool.clone(), index)) {
+                    return Err(Error::DuplicateKey { pool: pool.pool.clone(), index, other_pool, other_index });
+                }
+                ring.insert(&pool.pool, Arc::new(signer));
+            }
+        }
+        for pool in &keys.remote.pools {
+            for (index, signer) in RemoteSigner::of_pool(pool, keys.remote.timeout)?.into_iter().enumerate() {
+                if let Some((other_pool, other_index)) = places.insert(signer.address(), (pool.pool.clone(), index)) {
                     return Err(Error::DuplicateKey { pool: pool.pool.clone(), index, other_pool, other_index });
                 }
                 ring.insert(&pool.pool, Arc::new(signer));
@@ -152,7 +182,7 @@ mod tests {
             pool: (*name).into(),
             keys: keys.iter().map(|k| SecretKey32::new(*k)).collect(),
         };
-        SignerKeys { pools: pools.iter().map(pool).collect() }
+        SignerKeys { pools: pools.iter().map(pool).collect(), ..SignerKeys::default() }
     }
 
     #[test]
@@ -186,6 +216,21 @@ mod tests {
         assert!(matches!(error, Error::DuplicateKey { index: 1, other_index: 0, .. }));
     }
 
+    fn order(nonce: u64) -> Eip1559 {
+        let (tip, cap) = (entity::values::Wei::from(1), entity::values::Wei::from(2));
+        let to = Address([3; 20]);
+        Eip1559 {
+            chain_id: 1,
+            nonce,
+            max_priority_fee_per_gas: tip,
+            max_fee_per_gas: cap,
+            gas_limit: 21_000,
+            to,
+            value: tip,
+            data: Vec::new(),
+        }
+    }
+
     /// A key far away: it waits, and fails for one digest.
     struct Remote;
 
@@ -194,10 +239,10 @@ mod tests {
             Address([7; 20])
         }
 
-        fn sign(&self, digest: Hash) -> BoxFuture<'_, Result<Signature, Error>> {
+        fn sign<'a>(&'a self, transaction: &'a Eip1559) -> BoxFuture<'a, Result<Signature, Error>> {
             async move {
                 tokio::task::yield_now().await;
-                if digest.0[0] == 13 { Err(Error::Refused) } else { Ok(Signature::new(false, digest.0, [1; 32])?) }
+                if transaction.nonce == 12 { Err(Error::Refused) } else { Ok(Signature::new(false, transaction.sighash().0, [1; 32])?) }
             }
             .boxed()
         }
@@ -213,12 +258,12 @@ mod tests {
                     let locals: Vec<Arc<dyn Signer>> =
                         (1..=5).map(|n| Arc::new(LocalSigner::new(&key(n)).unwrap()) as Arc<dyn Signer>).collect();
                     let remote: Arc<dyn Signer> = Arc::new(Remote);
-                    let digest = |n: u8| Hash([n + 1; 32]);
+                    let digest = |n: u8| order(n.into());
                     let signer = |n: u8| if n.is_multiple_of(3) { remote.clone() } else { locals[usize::from(n % 5)].clone() };
                     let answers = sign_many((0..count).map(|n| (signer(n), digest(n))).collect()).await;
                     assert_eq!(answers.len(), usize::from(count));
                     for (n, answer) in (0..count).zip(answers) {
-                        match (answer, signer(n).sign(digest(n)).await) {
+                        match (answer, signer(n).sign(&digest(n)).await) {
                             (Ok(many), Ok(one)) => assert_eq!(many.s(), one.s()),
                             (Err(Error::Refused), Err(Error::Refused)) => assert_eq!(n, 12),
                             other => panic!("{n}: {other:?}"),
@@ -236,14 +281,14 @@ mod tests {
             Address([8; 20])
         }
 
-        fn sign(&self, _: Hash) -> BoxFuture<'_, Result<Signature, Error>> {
+        fn sign<'a>(&'a self, _: &'a Eip1559) -> BoxFuture<'a, Result<Signature, Error>> {
             panic!("a bug in a signer")
         }
     }
 
     #[tokio::test]
     async fn a_panic_while_signing_is_an_error_of_that_chunk() {
-        let answers = sign_many(vec![(Arc::new(Broken), Hash([1; 32]))]).await;
+        let answers = sign_many(vec![(Arc::new(Broken), order(1))]).await;
         assert!(matches!(answers.as_slice(), [Err(Error::Interrupted)]));
     }
 }

@@ -42,19 +42,23 @@ pub async fn register(db: &Db, start: &Start<'_>, stale: Duration) -> Result<(),
     Ok(())
 }
 
-/// Tells that the process lives and how many jobs it holds; marks the ones that do not tell any more; says what state the row has.
+/// Tells that the process lives, how many jobs it holds and whether it takes none (`paused`): a draining one that holds none is drained.
+/// Marks the ones that do not tell any more; says what state the row has.
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn heartbeat(db: &Db, id: WorkerId, processing: usize, stale: Duration) -> Result<Option<WorkerState>, Error> {
+pub async fn heartbeat(db: &Db, id: WorkerId, processing: usize, paused: bool, stale: Duration) -> Result<Option<WorkerState>, Error> {
     let sql = "WITH lost AS (
                    UPDATE holdfast.workers SET state = 'stale' WHERE state IN ('starting', 'active', 'draining', 'drained') AND id <> $1
                    AND heartbeat_at < now() - $3::bigint * interval '1 ms'
                )
-               UPDATE holdfast.workers SET heartbeat_at = now(), processing = $2, state = CASE WHEN state = 'stale' THEN 'active' ELSE state END
+               UPDATE holdfast.workers SET heartbeat_at = now(), processing = $2, state = CASE
+                   WHEN state = 'stale' AND NOT $4 THEN 'active' WHEN state IN ('stale', 'draining') AND $4 AND $2 = 0 THEN 'drained'
+                   WHEN state = 'stale' THEN 'draining' ELSE state END
                WHERE id = $1 AND state <> 'stopped' RETURNING state";
     let ms = i64::try_from(stale.as_millis()).unwrap_or(i64::MAX);
-    let rows = db.rows("heartbeat", sql, vec![id.into(), i32::try_from(processing).unwrap_or(i32::MAX).into(), ms.into()]).await?;
+    let values = vec![id.into(), i32::try_from(processing).unwrap_or(i32::MAX).into(), ms.into(), paused.into()];
+    let rows = db.rows("heartbeat", sql, values).await?;
     rows.first().map(|row| Ok(row.try_get("", "state")?)).transpose()
 }
 

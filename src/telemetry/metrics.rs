@@ -100,6 +100,7 @@ catalogue! {
     gauge SIGNER_BALANCE_WEI = "holdfast_signer_balance_wei" { chain, signer } "Balance, rounded to what a gauge can hold; for alerts, never for arithmetic.";
     gauge SIGNER_OLDEST_PENDING_AGE = "holdfast_signer_oldest_pending_age_seconds" { chain, signer } "Age of the oldest open nonce.";
     counter SIGNER_POOL_EXHAUSTED = "holdfast_signer_pool_exhausted_total" { pool } "Times no lane of a pool had room.";
+    gauge JOURNAL_KEY_SEALS = "holdfast_journal_key_seals" { key_id } "Rows that a journal key has sealed, counted ahead; 2^32 are the most that one key may.";
     counter JOURNAL_DECRYPT_FAILURES = "holdfast_journal_decrypt_failures_total" {} "Journal rows that could not be decrypted.";
 
     counter RPC_REQUESTS = "holdfast_rpc_requests_total" { chain, endpoint, method, result } "Calls to an endpoint, by class of answer.";

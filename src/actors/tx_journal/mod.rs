@@ -2,6 +2,7 @@
 //! statement; gives journaled bytes, and nothing else, to the chain. The only caller of `store::journal`'s writes.
 
 mod replace;
+mod seals;
 mod send;
 
 pub use crate::domain::lane_round::Priced;
@@ -71,6 +72,8 @@ pub enum Error {
     Sign(String),
     #[error("the journal failed: {0}")]
     Vault(String),
+    #[error(transparent)]
+    Seals(#[from] seals::Error),
     #[error("another execution has the job")]
     Fenced,
     #[error("the journal is busy or its answer was lost")]
@@ -86,6 +89,7 @@ pub(super) struct Work {
     db: Db,
     keys: Keyring,
     vault: Vault,
+    seals: seals::Seals,
     chains: rpc_quorum::Handle,
 }
 
@@ -98,7 +102,8 @@ pub struct Handle {
 /// Starts the actor.
 #[must_use]
 pub fn start(stage: &Stage, db: Db, keys: Keyring, vault: Vault, chains: rpc_quorum::Handle) -> Handle {
-    let work = Arc::new(Work { db, keys, vault, chains });
+    let seals = seals::Seals::new(db.clone(), vault.active_key_id().to_owned());
+    let work = Arc::new(Work { db, keys, vault, seals, chains });
     let flusher = work.clone();
     let flush = move |batch: Vec<ToSign>| {
         let work = flusher.clone();
@@ -182,16 +187,20 @@ impl Work {
 
     /// Signs on CPU threads and encrypts; answers in the order of the input. Nothing is kept yet.
     async fn sign(&self, drafts: Vec<Result<Draft, Error>>) -> Vec<Result<SealedDraft, Error>> {
-        let mut digests = Vec::with_capacity(drafts.len());
+        // Counted before anything is sealed, so that a crash never counts too few.
+        if let Err(error) = self.seals.take(drafts.len()).await {
+            return drafts.into_iter().map(|draft| draft.and(Err(Error::Seals(error.clone())))).collect();
+        }
+        let mut orders = Vec::with_capacity(drafts.len());
         let mut ready = Vec::with_capacity(drafts.len());
         for draft in drafts {
             ready.push(draft.and_then(|draft| {
                 let key = self.keys.signer(&draft.signer).ok_or(Error::NoKey(draft.signer))?;
-                digests.push((key.clone(), draft.transaction.sighash()));
+                orders.push((key.clone(), draft.transaction.clone()));
                 Ok(draft)
             }));
         }
-        let mut signatures = signer::sign_many(digests).await.into_iter();
+        let mut signatures = signer::sign_many(orders).await.into_iter();
         let seal = |draft: Draft| {
             let signature = signatures.next().ok_or(Error::Lost)?.map_err(|e| Error::Sign(e.to_string()))?;
             self.seal(draft, &signature)

@@ -2,20 +2,25 @@
 //! itself: each handler calls one function of `operator`. The listener around it asks for the operators' token.
 
 mod actors;
+mod drains;
 mod jobs;
 mod lanes;
 mod overview;
 mod queues;
+mod retire;
 mod rpc;
 mod signers;
 mod transactions;
 mod workers;
 
 pub use actors::{Actor, ask};
+pub use retire::{CheckAsked, RotateAsked};
 
 use super::door::Door;
 use super::problem::{Kind, Problem};
 use crate::operator::queues::Queue;
+use crate::operator::retire::Proof;
+use crate::operator::rotate::Rotated;
 use crate::operator::rpc::Endpoint;
 use crate::operator::{self, Desk};
 use actix_web::dev::Payload;
@@ -35,6 +40,10 @@ pub struct State {
     pub endpoints: Door<(), Vec<Endpoint>>,
     /// What [`ask`] says of the actors of this process.
     pub actors: Door<(), Vec<Actor>>,
+    /// Proves that a signer or a journal key may go.
+    pub retire: Door<CheckAsked, Result<Proof, operator::Error>>,
+    /// Hands a place in a pool over, for the operator who is named.
+    pub rotate: Door<(RotateAsked, String), Result<Rotated, operator::Error>>,
 }
 
 /// The state, once there is one: the admin listener answers for health before Postgres and Redis are there.
@@ -78,7 +87,14 @@ pub const ROUTES: &[Line] = &[
     (Method::GET, "/lanes", || web::get().to(lanes::list)),
     (Method::GET, "/lanes/{signer}", || web::get().to(lanes::get)),
     (Method::GET, "/signers", || web::get().to(signers::list)),
+    (Method::POST, "/signers/{signer}/drain", || web::post().to(drains::signer)),
+    (Method::POST, "/signers/{signer}/undrain", || web::post().to(drains::signer_back)),
+    (Method::POST, "/signers/{signer}/retire-check", || web::post().to(retire::signer)),
+    (Method::POST, "/journal-keys/{id}/retire-check", || web::post().to(retire::key)),
+    (Method::POST, "/pools/rotate", || web::post().to(retire::pool)),
     (Method::GET, "/workers", || web::get().to(workers::list)),
+    (Method::POST, "/workers/{id}/drain", || web::post().to(drains::worker)),
+    (Method::POST, "/workers/{id}/undrain", || web::post().to(drains::worker_back)),
     (Method::GET, "/queues", || web::get().to(queues::list)),
     (Method::GET, "/rpc", || web::get().to(rpc::list)),
     (Method::GET, "/actors", || web::get().to(actors::list)),
