@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The variables that set something of a chain, and so cannot be used when a file lists several.
-const VARIABLES: [&str; 22] = [
+const VARIABLES: [&str; 23] = [
     "CHAIN_ID",
     "RPC_URL",
     "RPC_READ_URLS",

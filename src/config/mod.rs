@@ -11,9 +11,9 @@ mod journal;
 mod layers;
 mod log;
 mod queue;
-mod rpc_words;
 mod remote;
 mod retirement;
+mod rpc_words;
 mod secrets;
 mod service;
 mod signers;
@@ -27,9 +27,9 @@ pub use journal::{Error as JournalError, Journal, JournalKey, SEALS_MAX as JOURN
 pub use layers::{EMBEDDED, Env, Overrides};
 pub use log::{Log, LogFormat};
 pub use queue::Queue;
-pub use rpc_words::ErrorOverride;
 pub use remote::{Error as RemoteError, Remote, RemotePool};
 pub use retirement::Retirement;
+pub use rpc_words::ErrorOverride;
 pub use service::{Role, Service};
 pub use signers::{Error as SignersError, PoolKeys, SecretKey32, SignerKeys};
 
