@@ -2,7 +2,7 @@
 
 use sea_orm::entity::prelude::*;
 
-use crate::ids::{ExecutionToken, JobId, WorkerId};
+use crate::ids::{ExecutionToken, JobId, LineageId, WorkerId};
 use crate::states::{JobKind, JobState};
 use crate::values::{Address, Wei};
 
@@ -45,6 +45,7 @@ pub struct Model {
     pub created_at: DateTimeUtc,
     pub updated_at: DateTimeUtc,
     pub finished_at: Option<DateTimeUtc>,
+    pub lineage_id: Option<LineageId>,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

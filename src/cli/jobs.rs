@@ -160,16 +160,15 @@ fn cancelled(global: &Global, id: JobId) -> Result<(), Failure> {
 fn replayed(global: &Global, ids: &[JobId]) -> Result<Code, Failure> {
     let config = session::config_for_postgres(global)?;
     let operator = session::operator(&config)?;
-    let lookback = config.chains.iter().map(|chain| chain.reorg_lookback).max().unwrap_or(DEEP);
     let attempts = config.queue.as_ref().map_or(ATTEMPTS, |queue| queue.max_attempts);
     let outcomes = session::at_desk_of(global, &config, async |_, desk| {
         let mut outcomes = Vec::with_capacity(ids.len());
         for id in ids {
-            outcomes.push((*id, replay(desk, *id, (operator, &global.reason), lookback, attempts).await?));
+            outcomes.push((*id, replay(desk, *id, (operator, &global.reason), attempts).await?));
         }
         Ok(outcomes)
     })?;
-    let told: Vec<_> = outcomes.iter().map(|(id, outcome)| (*id, outcome, why_replayed(*id, *outcome, lookback))).collect();
+    let told: Vec<_> = outcomes.iter().map(|(id, outcome)| (*id, outcome, why_replayed(*id, *outcome))).collect();
     let done = told.iter().filter(|(_, outcome, _)| **outcome == Replayed::Done).count();
     let items: Vec<_> = told.iter().map(|(id, _, (word, text))| json!({ "id": id, "outcome": word, "detail": text })).collect();
     if done == 0 && told.len() == 1 {
@@ -183,11 +182,10 @@ fn replayed(global: &Global, ids: &[JobId]) -> Result<Code, Failure> {
     Ok(if done == told.len() { Code::Done } else { Code::Other(8) })
 }
 
-/// Where no chain is configured beside the command: as deep as any may be set.
-const DEEP: u64 = 100_000;
+/// JOB_MAX_ATTEMPTS where no queue is configured beside the command.
 const ATTEMPTS: u32 = 8;
 
-fn why_replayed(id: JobId, outcome: Replayed, lookback: u64) -> (&'static str, String) {
+fn why_replayed(id: JobId, outcome: Replayed) -> (&'static str, String) {
     match outcome {
         Replayed::Done => ("replayed", format!("job {id} is queued again")),
         Replayed::Unknown => ("not-found", format!("job {id} does not exist")),
@@ -198,8 +196,7 @@ fn why_replayed(id: JobId, outcome: Replayed, lookback: u64) -> (&'static str, S
         Replayed::TooEarly { proven_at, head } => (
             "reorg-lookback",
             format!(
-                "job {id}: its nonce was used up by a stranger at block {proven_at}, and a reorganisation may still undo that: wait until block {} (now {})",
-                proven_at.saturating_add(i64::try_from(lookback).unwrap_or(i64::MAX)),
+                "job {id}: its nonce was used up by a stranger at block {proven_at}, and a reorganisation may still undo that: wait until that is TX_REORG_LOOKBACK_BLOCKS deep (the head is {})",
                 head.map_or_else(|| "unknown".into(), |head| head.to_string())
             ),
         ),
@@ -308,7 +305,6 @@ mod tests {
     #[test]
     fn a_late_cancellation_is_refused_by_the_gate_that_fits() {
         let gate = |state| too_late(JobId(uuid::Uuid::nil()), state).gate;
-        assert_eq!(gate(JobState::Submitted).as_deref(), Some("nonce-bound"));
         assert_eq!(gate(JobState::Completed).as_deref(), Some("job-ended"));
         assert_eq!(too_late(JobId(uuid::Uuid::nil()), JobState::Dead).code, Code::Refused);
     }

@@ -17,7 +17,7 @@ pub enum Event {
     ConsumedByStranger,
     /// The allocation was released from the tail without ever having been signed.
     ReleasedUnsigned,
-    /// A reorganisation inside TX_REORG_LOOKBACK_BLOCKS undid the end: the bytes are as good as never sent.
+    /// A reorganisation inside TX_REORG_LOOKBACK_BLOCKS undid the end, be it ours or the stranger's: the bytes are as good as never sent.
     Orphaned,
 }
 
@@ -49,7 +49,7 @@ pub fn next(from: LineageState, event: Event) -> Result<Transition, Illegal> {
         (S::Signed | S::Broadcast | S::Replaced, E::ReceiptFinal { succeeded: true }) => S::Mined,
         (S::Signed | S::Broadcast | S::Replaced, E::ReceiptFinal { succeeded: false }) => S::Reverted,
         (S::Allocated | S::Signed | S::Broadcast | S::Replaced, E::ConsumedByStranger) => S::Superseded,
-        (S::Mined | S::Reverted, E::Orphaned) => S::Signed,
+        (S::Mined | S::Reverted | S::Superseded, E::Orphaned) => S::Signed,
         (from, event) => return Err(Illegal { from, event }),
     };
     Ok(Transition { to })

@@ -80,6 +80,8 @@ pub enum Step {
 
 /// Times that bytes have to be refused for good before they are believed to be.
 const REFUSALS: u32 = 3;
+/// Bytes over a node's limit on the whole fee are given up after so many times TX_STUCK_SECONDS.
+const FEE_CAP_PATIENCE: u32 = 10;
 /// At the limit bytes are given again this many times TX_RECONCILE_SECONDS apart.
 const SLOW: u32 = 16;
 
@@ -115,8 +117,10 @@ fn price_is_due(one: &Unmined, around: &Around, rules: &Rules, tried: Price) -> 
         return true;
     }
     match one.answer {
-        // More money per gas does not help who has none.
-        Some(Class::InsufficientFunds) => return false,
+        // More money per gas does not help who has none, takes a node's limit on the whole fee further away, and reaches nobody while
+        // the bytes do not leave or are not looked at.
+        Some(Class::InsufficientFunds | Class::FeeCapExceeded | Class::ServiceUnavailable) => return false,
+        Some(class) if matches!(verdict(class), Verdict::HoldSameBytes) => return false,
         Some(class) if refuses_price(class) && one.since_sent.is_some() => return true,
         _ => {}
     }
@@ -132,13 +136,14 @@ const fn refuses_price(class: Class) -> bool {
 
 /// Refused again and again, for what the bytes are. A no-op loses nothing where that is wrong: if the bytes mine first, they count.
 fn is_refused(one: &Unmined, rules: &Rules) -> bool {
-    let for_good = one.answer.is_some_and(|class| match verdict(class) {
-        Verdict::Refused { .. } => true,
-        // The limit of one node on the whole fee; nothing is wrong with the bytes.
-        Verdict::Rebuild => class != Class::FeeCapExceeded,
-        _ => false,
-    });
-    for_good && one.sends >= REFUSALS && one.age >= rules.stuck
+    let Some(class) = one.answer else { return false };
+    let patience = match verdict(class) {
+        // The limit of a node on the whole fee: nothing is wrong with the bytes, and the market may make another price possible.
+        Verdict::Rebuild if class == Class::FeeCapExceeded => rules.stuck.saturating_mul(FEE_CAP_PATIENCE),
+        Verdict::Refused { .. } | Verdict::Rebuild => rules.stuck,
+        _ => return false,
+    };
+    one.sends >= REFUSALS && one.age >= patience
 }
 
 /// Bytes that never left are due after `patience`; bytes that left are due after twice as long as the last time, at most sixteen times.

@@ -111,8 +111,24 @@ fn n_07_bytes_refused_for_good_are_given_up_only_after_several_refusals_and_in_c
     assert_eq!(step(&refused, &at_head(), &rules()), Step::GiveUp(Class::GasBlockLimit));
     assert_ne!(step(&Unmined { sends: 2, ..refused }, &at_head(), &rules()), Step::GiveUp(Class::GasBlockLimit));
     assert!(!matches!(step(&refused, &Around { calm: false, ..at_head() }, &rules()), Step::GiveUp(_)));
-    let capped = Unmined { answer: Some(Class::FeeCapExceeded), ..refused };
-    assert!(!matches!(step(&capped, &at_head(), &rules()), Step::GiveUp(_)));
+}
+
+#[test]
+fn a_node_s_limit_on_the_whole_fee_is_never_answered_by_a_higher_price() {
+    let capped = Unmined { answer: Some(Class::FeeCapExceeded), sends: 9, ..sent() };
+    assert_eq!(step(&capped, &at_head(), &rules()), Step::Wait);
+    assert_eq!(step(&Unmined { age: SECOND * 600, ..capped }, &at_head(), &rules()), Step::GiveUp(Class::FeeCapExceeded));
+}
+
+#[test]
+fn bytes_that_do_not_leave_get_no_price() {
+    for answer in
+        [Class::NotSent, Class::RateLimited, Class::QuotaOrAuth, Class::NodeNotReady, Class::ServiceUnavailable, Class::TxpoolFull]
+    {
+        let held = Unmined { answer: Some(answer), sends: 40, ..sent() };
+        assert_eq!(step(&held, &at_head(), &rules()), Step::Wait, "{answer}");
+        assert_eq!(step(&Unmined { since_sent: Some(SECOND * 80), ..held }, &at_head(), &rules()), Step::Send, "{answer}");
+    }
 }
 
 #[test]

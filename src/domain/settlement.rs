@@ -79,6 +79,17 @@ pub fn standing(evidence: Evidence, head: u64, lookback: u64) -> Standing {
     }
 }
 
+/// Where a stranger's use of a nonce stands by the counts at the newest block and TX_REORG_LOOKBACK_BLOCKS below it, and by what a
+/// majority shows of our hashes. A receipt of ours, or a count that has gone back, undoes it; only every hash absent confirms it.
+#[must_use]
+pub fn loss(nonce: u64, latest: Option<u64>, deep: Option<u64>, shown: &[Shown], calm: bool) -> Standing {
+    let free_again = latest.is_some_and(|latest| latest <= nonce);
+    if calm && (free_again || shown.contains(&Shown::Receipt)) {
+        return Standing::Orphaned;
+    }
+    if deep.is_some_and(|deep| is_consumed_by_stranger(nonce, deep, shown, calm)) { Standing::Final } else { Standing::Provisional }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,5 +145,18 @@ mod tests {
         assert_eq!(outcome(AttemptPurpose::Call, true, asked).1, job::Event::ReceiptFinal { succeeded: true });
         assert_eq!(outcome(AttemptPurpose::Noop, true, asked).1, job::Event::NoopFinal { cancelled: true });
         assert_eq!(outcome(AttemptPurpose::Noop, true, Some(NoopReason::Refused)).1, job::Event::NoopFinal { cancelled: false });
+    }
+
+    #[test]
+    fn a_stranger_s_use_is_confirmed_only_deep_and_undone_by_our_receipt_or_a_lower_count() {
+        use Shown::{Absent, Receipt, Unknown};
+        assert_eq!(loss(4, Some(9), Some(5), &[Absent], true), Standing::Final);
+        assert_eq!(loss(4, Some(9), Some(4), &[Absent], true), Standing::Provisional);
+        assert_eq!(loss(4, Some(9), Some(5), &[Absent, Unknown], true), Standing::Provisional);
+        assert_eq!(loss(4, Some(9), Some(5), &[Absent, Receipt], true), Standing::Orphaned);
+        assert_eq!(loss(4, Some(4), None, &[Absent], true), Standing::Orphaned);
+        for (latest, shown) in [(Some(4), Absent), (Some(9), Receipt)] {
+            assert_eq!(loss(4, latest, Some(5), &[shown], false), Standing::Provisional, "nothing is decided in a storm");
+        }
     }
 }

@@ -372,7 +372,7 @@ async fn cancelling_says_what_became_of_it() {
         let seen = ask(&stage, post(&stage, &format!("/v1/jobs/{id}/cancel"))).await;
         assert_eq!(seen.status, expected);
         if expected == 409 {
-            assert_eq!((seen.problem(), &seen.body["state"]), ((409, "not-cancellable"), &json!("submitted")));
+            assert_eq!((seen.problem(), &seen.body["state"]), ((409, "not-cancellable"), &json!("completed")));
         }
     }
 }

@@ -7,12 +7,11 @@ use entity::ids::JobId;
 
 pub use crate::store::jobs::Replayed;
 
-/// Takes a dead job up again, from its revalidation on. `lookback` is TX_REORG_LOOKBACK_BLOCKS of its chain (the largest, where that is
-/// not known), `attempts` JOB_MAX_ATTEMPTS.
+/// Takes a dead job up again, from its revalidation on, with `attempts` (JOB_MAX_ATTEMPTS) more executions.
 ///
 /// # Errors
 /// `NoOperator` and `BadReason` before anything is asked of Postgres; otherwise see [`Error`].
-pub async fn replay(desk: &Desk, job: JobId, operator: (&str, &str), lookback: u64, attempts: u32) -> Result<Replayed, Error> {
+pub async fn replay(desk: &Desk, job: JobId, operator: (&str, &str), attempts: u32) -> Result<Replayed, Error> {
     check(operator.0, operator.1)?;
-    Ok(jobs::replay(&desk.db, job, operator, lookback, attempts).await?)
+    Ok(jobs::replay(&desk.db, job, operator, attempts).await?)
 }

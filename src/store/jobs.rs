@@ -262,7 +262,10 @@ pub async fn cancel(db: &Db, job: JobId, project: Option<&str>, operator: Option
     let open = LineageState::all().into_iter().filter(|state| !state.is_final());
     let (who, why) = operator.unwrap_or_default();
     let values = vec![job.into(), project.unwrap_or_default().into(), words(idle), who.into(), why.into(), words(bound.from), words(open)];
-    let rows = db.rows("cancel", include_str!("sql/cancel.sql"), values).await?;
+    let mut rows = db.rows("cancel", include_str!("sql/cancel.sql"), values.clone()).await?;
+    if rows.first().map_or(Ok(false), |row| row.try_get::<bool>("", "unseen"))? {
+        rows = db.rows("cancel", include_str!("sql/cancel.sql"), values).await?;
+    }
     let Some(row) = rows.first() else { return Ok(Cancelled::Unknown) };
     let state: JobState = row.try_get("", "state")?;
     let is = |column| row.try_get::<bool>("", column);
@@ -291,11 +294,11 @@ pub enum Replayed {
     Unknown,
 }
 
-/// Takes a dead job up again with `attempts` more executions. `lookback` in blocks.
+/// Takes a dead job up again with `attempts` more executions.
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn replay(db: &Db, job: JobId, operator: (&str, &str), lookback: u64, attempts: u32) -> Result<Replayed, Error> {
+pub async fn replay(db: &Db, job: JobId, operator: (&str, &str), attempts: u32) -> Result<Replayed, Error> {
     let arrow = job::arrow(Event::Replayed).map_err(|e| Error::Answer(e.to_string()))?;
     let values = vec![
         job.into(),
@@ -303,7 +306,6 @@ pub async fn replay(db: &Db, job: JobId, operator: (&str, &str), lookback: u64, 
         operator.1.into(),
         words(arrow.from.clone()),
         arrow.to.to_string().into(),
-        i64::try_from(lookback).unwrap_or(i64::MAX).into(),
         i32::try_from(attempts).unwrap_or(i32::MAX).into(),
     ];
     let rows = db.rows("replay", include_str!("sql/replay.sql"), values).await?;

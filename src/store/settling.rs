@@ -263,6 +263,49 @@ pub async fn supersede(
     rows.iter().map(|row| Ok((row.try_get("", "lineage_id")?, row.try_get("", "kind")?, row.try_get("", "state")?))).collect()
 }
 
+/// A nonce that a stranger used up, which a reorganisation may still undo.
+#[derive(Clone, Debug)]
+pub struct Loss {
+    pub lineage: LineageId,
+    pub nonce: i64,
+    /// The block at which the count was made.
+    pub proven_at: i64,
+    pub hashes: Vec<Hash>,
+}
+
+/// The nonces of a lane that strangers used up, while that may still be undone; lowest first. Served by lineages_lost.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn losses(db: &Reader, lane: LaneId, limit: u32) -> Result<Vec<Loss>, Error> {
+    let sql = "SELECT l.id, l.nonce, coalesce((l.proof -> 'account_nonce' ->> 'block')::bigint, 0) AS proven_at,
+                      ARRAY(SELECT a.hash FROM holdfast.tx_attempts a WHERE a.lineage_id = l.id ORDER BY a.ordinal) AS hashes
+               FROM holdfast.lineages l WHERE l.lane_id = $1 AND l.state = 'superseded' AND l.finalized_at IS NULL ORDER BY l.nonce LIMIT $2";
+    let rows = db.rows("losses", sql, vec![lane.into(), i64::from(limit).into()]).await?;
+    rows.iter()
+        .map(|row| {
+            let hashes: Vec<Vec<u8>> = row.try_get("", "hashes")?;
+            Ok(Loss {
+                lineage: row.try_get("", "id")?,
+                nonce: row.try_get("", "nonce")?,
+                proven_at: row.try_get("", "proven_at")?,
+                hashes: hashes.into_iter().filter_map(|hash| hash.try_into().ok().map(Hash)).collect(),
+            })
+        })
+        .collect()
+}
+
+/// Notes that strangers' uses of nonces were seen again TX_REORG_LOOKBACK_BLOCKS deep: their jobs may be taken up again.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn confirm_losses(db: &Db, lane: LaneId, holder: WorkerId, lineages: &[LineageId]) -> Result<u64, Error> {
+    let sql = "UPDATE holdfast.lineages l SET finalized_at = now(), updated_at = now() FROM holdfast.lanes n
+               WHERE n.id = $2 AND n.lease_holder = $3 AND n.lease_until > now() AND l.lane_id = n.id AND l.id = ANY ($1::uuid[])
+                 AND l.state = 'superseded' AND l.finalized_at IS NULL";
+    db.execute("confirm_losses", sql, vec![array(lineages.iter().map(|id| id.0)), lane.into(), holder.into()]).await
+}
+
 /// A block with ends of a lane in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndBlock {

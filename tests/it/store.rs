@@ -1,5 +1,7 @@
 //! The statements of `store` on a real database: what is atomic, what is fenced, who may do what, and which index serves it.
 
+mod races;
+
 use crate::support::anvil::{CHAIN_ID, RECORDER};
 use crate::support::parts::{self, Database};
 use crate::support::wait::eventually;

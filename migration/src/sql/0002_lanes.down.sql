@@ -14,7 +14,8 @@ ALTER TABLE holdfast.lanes
     DROP COLUMN delegated;
 DROP INDEX holdfast.tx_attempts_by_key;
 ALTER TABLE holdfast.tx_attempts DROP CONSTRAINT tx_attempts_legacy_has_one_price, DROP COLUMN tx_type;
-DROP INDEX holdfast.lineages_provisional, holdfast.lineages_finalized;
+DROP INDEX holdfast.lineages_provisional, holdfast.lineages_finalized, holdfast.lineages_lost;
+ALTER TABLE holdfast.jobs DROP CONSTRAINT jobs_not_actionable_has_no_nonce, DROP COLUMN lineage_id;
 ALTER TABLE holdfast.lineages
     DROP CONSTRAINT lineages_finalized_is_ended, DROP COLUMN replacements, DROP COLUMN noops, DROP COLUMN priced_block, DROP COLUMN priced_at,
     DROP COLUMN noop_reason, DROP COLUMN noop_detail, DROP COLUMN capped_at, DROP COLUMN revivals, DROP COLUMN finalized_at;

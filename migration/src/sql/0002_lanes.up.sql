@@ -1,6 +1,12 @@
 -- What a lane needs to end every nonce and to explain it: prices and no-ops of a lineage, revival after a reorganisation, what was seen
 -- of a lane, and the proofs behind retiring a key. Guards that know nothing of the code stand beside them.
 
+ALTER TABLE holdfast.jobs
+    -- The nonce that the job owns. On the job's own row, because whoever waits for its lock reads that row anew and no other.
+    ADD COLUMN lineage_id uuid,
+    ADD CONSTRAINT jobs_not_actionable_has_no_nonce CHECK (state <> 'not_actionable' OR lineage_id IS NULL);
+UPDATE holdfast.jobs j SET lineage_id = l.id FROM holdfast.lineages l WHERE l.job_id = j.id AND l.state NOT IN ('superseded', 'abandoned');
+
 ALTER TABLE holdfast.lineages
     -- Priced attempts after the first, of the call and of the no-op.
     ADD COLUMN replacements integer NOT NULL DEFAULT 0 CHECK (replacements >= 0),
@@ -18,7 +24,9 @@ ALTER TABLE holdfast.lineages
     ADD CONSTRAINT lineages_finalized_is_ended CHECK (finalized_at IS NULL OR ended_at IS NOT NULL);
 -- Ends that a reorganisation may still undo.
 CREATE INDEX lineages_provisional ON holdfast.lineages (lane_id, block_number) WHERE state IN ('mined', 'reverted') AND finalized_at IS NULL;
-CREATE INDEX lineages_finalized ON holdfast.lineages (lane_id, block_number DESC) WHERE finalized_at IS NOT NULL;
+-- Nonces that strangers used up, until nothing can undo that.
+CREATE INDEX lineages_lost ON holdfast.lineages (lane_id) WHERE state = 'superseded' AND finalized_at IS NULL;
+CREATE INDEX lineages_finalized ON holdfast.lineages (lane_id, block_number DESC) WHERE finalized_at IS NOT NULL AND block_number IS NOT NULL;
 
 ALTER TABLE holdfast.tx_attempts
     -- EIP-2718: 0 is a legacy transaction (both prices are its gas price), 2 is EIP-1559. A replacement keeps the type.
@@ -43,10 +51,10 @@ ALTER TABLE holdfast.lanes
 CREATE TABLE holdfast.lineage_revivals (
     lineage_id   uuid        NOT NULL REFERENCES holdfast.lineages (id),
     ordinal      integer     NOT NULL CHECK (ordinal > 0),
-    state        text        NOT NULL CHECK (state IN ('mined', 'reverted')),
-    mined_hash   bytea       NOT NULL,
-    block_number bigint      NOT NULL,
-    block_hash   bytea       NOT NULL,
+    state        text        NOT NULL CHECK (state IN ('mined', 'reverted', 'superseded')),
+    mined_hash   bytea,
+    block_number bigint,
+    block_hash   bytea,
     proof        jsonb       NOT NULL,
     ended_at     timestamptz NOT NULL,
     revived_at   timestamptz NOT NULL DEFAULT now(),
@@ -58,7 +66,7 @@ CREATE FUNCTION holdfast.guard_ended_lineage() RETURNS trigger LANGUAGE plpgsql 
 DECLARE
     same holdfast.lineages;
 BEGIN
-    IF OLD.state IN ('mined', 'reverted') AND NEW.state IN ('signed', 'replaced') AND OLD.finalized_at IS NULL AND NEW.revivals = OLD.revivals + 1 THEN
+    IF OLD.state IN ('mined', 'reverted', 'superseded') AND NEW.state IN ('signed', 'replaced') AND OLD.finalized_at IS NULL AND NEW.revivals = OLD.revivals + 1 THEN
         INSERT INTO holdfast.lineage_revivals (lineage_id, ordinal, state, mined_hash, block_number, block_hash, proof, ended_at)
         VALUES (OLD.id, NEW.revivals, OLD.state, OLD.mined_hash, OLD.block_number, OLD.block_hash, OLD.proof, OLD.ended_at);
         RETURN NEW;

@@ -78,7 +78,9 @@ impl Work {
         let lease = self.desk.settings.reconcile * 3 + Duration::from_secs(5);
         let Some(Leased { lane, head_for }) = store::lanes::lease(&self.db, self.lane, self.holder, lease).await? else { return Ok(()) };
         let (seen, pending) = self.consumed(&lane, view).await;
-        if let Some((latest, settled)) = seen.observed() {
+        // Where the depth cannot be read the newest count still opens the window.
+        let noted = Consumed { settled: seen.settled.or(Some(lane.settled_nonce)), ..seen };
+        if let Some((latest, settled)) = noted.observed() {
             self.observe(&lane, Observed { latest, settled, pending, block: number(view.reached) }).await?;
         }
         if lane.state != LaneState::Frozen && !self.recheck(&lane, view).await? {

@@ -3,17 +3,24 @@
 
 use super::rpc_quorum::View;
 use super::{Work, number};
+use crate::chain::{BlockTag, Receipt};
 use crate::domain::lane_round::{self, EndBlock, Recheck};
+use crate::domain::quorum::Decision;
+use crate::domain::settlement::{self, Shown, Standing};
 use crate::store;
 use crate::store::lanes::Lane;
 use crate::telemetry::metrics;
+use entity::ids::LineageId;
 use entity::states::LineageState;
+use std::collections::HashMap;
 
 /// Blocks with ends that are looked at in every round; a reorganisation changes the newest of them.
 const NEWEST: u32 = 4;
 /// Most blocks that are looked at once a reorganisation was seen, and most that become final in one round.
 const EVERY: u32 = 10_000;
 const FINAL_BLOCKS: u32 = 64;
+/// Most lost nonces that are looked at in one round.
+const LOSSES: u32 = 100;
 /// Most ends that are undone, and most that are noted as final, in one statement.
 const REVIVE: u32 = 1_000;
 const FINALIZE: u32 = 5_000;
@@ -25,6 +32,7 @@ impl Work {
     pub(super) async fn recheck(&self, lane: &Lane, view: View) -> Result<bool, store::Error> {
         let deep = number(view.reached) - number(self.desk.settings.reorg_lookback) + 1;
         let mut blocks = self.journal.end_blocks(self.lane, NEWEST, deep, FINAL_BLOCKS).await?;
+        self.recheck_losses(lane, view).await?;
         if blocks.is_empty() {
             return Ok(true);
         }
@@ -39,7 +47,8 @@ impl Work {
             return Ok(false);
         }
         if !found.orphaned.is_empty() {
-            self.undo(lane, &rows(&found.orphaned)).await?;
+            let orphans = self.journal.ends_in(self.lane, &rows(&found.orphaned), REVIVE).await?;
+            self.undo(lane, &orphans).await?;
         }
         if !found.deep.is_empty() {
             self.journal.finalize(self.lane, self.holder, &rows(&found.deep), FINALIZE).await?;
@@ -58,8 +67,38 @@ impl Work {
         lane_round::recheck(&blocks, &canonical, self.at(view, self.desk.settings.reorg_lookback))
     }
 
-    async fn undo(&self, lane: &Lane, orphaned: &[store::settling::EndBlock]) -> Result<(), store::Error> {
-        let revived = self.journal.revive(self.lane, self.holder, orphaned, REVIVE).await?;
+    /// A stranger's transaction can be undone like ours: then our bytes live again, and their job must not be taken up under another nonce.
+    async fn recheck_losses(&self, lane: &Lane, view: View) -> Result<(), store::Error> {
+        let losses = self.journal.losses(self.lane, LOSSES).await?;
+        let Some(deep) = lane_round::settled_at(view.reached, self.desk.settings.reorg_lookback).filter(|_| !losses.is_empty()) else {
+            return Ok(());
+        };
+        let count = |tag| async move { self.desk.chain.consumed_nonces(vec![lane.signer], tag).await.pop().and_then(Decision::agreed) };
+        let (latest, deep_count) = (count(BlockTag::Latest).await, count(BlockTag::Number(deep)).await);
+        let hashes: Vec<_> = losses.iter().flat_map(|loss| loss.hashes.iter().copied()).collect();
+        let told = self.desk.chain.receipts(hashes.clone(), view.reached).await;
+        let told: HashMap<_, _> = hashes.into_iter().zip(told).map(|(hash, votes)| (hash, shown(&votes.decision))).collect();
+        let (mut undone, mut confirmed) = (Vec::new(), Vec::new());
+        for loss in &losses {
+            let Ok(nonce) = u64::try_from(loss.nonce) else { continue };
+            let shown: Vec<Shown> = loss.hashes.iter().map(|hash| told.get(hash).copied().unwrap_or(Shown::Unknown)).collect();
+            match settlement::loss(nonce, latest, deep_count, &shown, self.desk.chain.calm()) {
+                Standing::Orphaned => undone.push(loss.lineage),
+                Standing::Final if loss.proven_at <= number(deep) => confirmed.push(loss.lineage),
+                _ => {}
+            }
+        }
+        if !undone.is_empty() {
+            self.undo(lane, &undone).await?;
+        }
+        if !confirmed.is_empty() {
+            self.journal.confirm_losses(self.lane, self.holder, &confirmed).await?;
+        }
+        Ok(())
+    }
+
+    async fn undo(&self, lane: &Lane, orphans: &[LineageId]) -> Result<(), store::Error> {
+        let revived = self.journal.revive(self.lane, self.holder, orphans).await?;
         if revived.is_empty() {
             return Ok(());
         }
@@ -67,7 +106,7 @@ impl Work {
         metrics::REORG_REVIVED.add(u64::try_from(revived.len()).unwrap_or(0), &[&label]);
         metrics::TX_TRANSITIONS.add(u64::try_from(revived.len()).unwrap_or(0), &[&label, LineageState::Signed.as_str()]);
         tracing::warn!(
-            event = "lineage_revived", lane = %self.lane, signer = %lane.signer, lineages = revived.len(), lowest_block = orphaned.iter().map(|block| block.number).min(),
+            event = "lineage_revived", lane = %self.lane, signer = %lane.signer, lineages = revived.len(),
             "a reorganisation undid ends of this lane: their bytes are sent again"
         );
         // The bytes go out now; the executions that were called for find them sent.
@@ -86,6 +125,14 @@ impl Work {
                 "an end that nothing should undo was undone: the lane is frozen until an operator has looked");
         }
         Ok(())
+    }
+}
+
+fn shown(decision: &Decision<Option<Receipt>>) -> Shown {
+    match decision {
+        Decision::Agreed(Some(_), _) => Shown::Receipt,
+        Decision::Agreed(None, _) => Shown::Absent,
+        Decision::Split | Decision::Insufficient => Shown::Unknown,
     }
 }
 

@@ -5,7 +5,7 @@ use crate::chain::{RawTx, SendOutcome};
 use crate::domain::transaction::Eip1559;
 use crate::fail;
 use crate::store::journal::Stored;
-use crate::store::settling::{self, EndBlock, Ended, Open, Replacement, Settled, Superseded};
+use crate::store::settling::{self, EndBlock, Ended, Loss, Open, Replacement, Settled, Superseded};
 use crate::store::{self};
 use crate::telemetry::metrics;
 use entity::ids::{LaneId, LineageId, WorkerId};
@@ -133,19 +133,42 @@ impl Handle {
         settling::end_blocks(&self.work.db.reader(), lane, newest, deep, limit).await
     }
 
-    /// Undoes the ends in blocks that are no longer canonical, at most `limit` of them; gives those that are signed again.
+    /// The ends in blocks that are no longer canonical, at most `limit` of them.
     ///
     /// # Errors
     /// See [`store::Error`].
-    pub async fn revive(&self, lane: LaneId, holder: WorkerId, blocks: &[EndBlock], limit: u32) -> Result<Vec<LineageId>, store::Error> {
-        let orphans = settling::ends_in(&self.work.db.reader(), lane, blocks, limit).await?;
+    pub async fn ends_in(&self, lane: LaneId, blocks: &[EndBlock], limit: u32) -> Result<Vec<LineageId>, store::Error> {
+        settling::ends_in(&self.work.db.reader(), lane, blocks, limit).await
+    }
+
+    /// Undoes ends; gives the nonces that are signed again.
+    ///
+    /// # Errors
+    /// See [`store::Error`].
+    pub async fn revive(&self, lane: LaneId, holder: WorkerId, orphans: &[LineageId]) -> Result<Vec<LineageId>, store::Error> {
         if orphans.is_empty() {
-            return Ok(orphans);
+            return Ok(Vec::new());
         }
         fail::point("revival.decided");
-        let revived = settling::revive(&self.work.db, lane, holder, &orphans).await;
+        let revived = settling::revive(&self.work.db, lane, holder, orphans).await;
         fail::point("revival.committed");
         revived
+    }
+
+    /// The nonces that strangers used up, while that may still be undone.
+    ///
+    /// # Errors
+    /// See [`store::Error`].
+    pub async fn losses(&self, lane: LaneId, limit: u32) -> Result<Vec<Loss>, store::Error> {
+        settling::losses(&self.work.db.reader(), lane, limit).await
+    }
+
+    /// Notes that strangers' uses of nonces were seen again deep enough.
+    ///
+    /// # Errors
+    /// See [`store::Error`].
+    pub async fn confirm_losses(&self, lane: LaneId, holder: WorkerId, lineages: &[LineageId]) -> Result<u64, store::Error> {
+        settling::confirm_losses(&self.work.db, lane, holder, lineages).await
     }
 
     /// Notes that the ends in these blocks are final, at most `limit` of them.

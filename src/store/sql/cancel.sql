@@ -1,10 +1,11 @@
 -- Cancels a job. Without a nonce: at once while nobody executes it, otherwise by asking the execution, which then gets none. With a nonce:
--- a no-op of the same nonce is wanted, priced over everything tried for it, and whichever mines decides; nothing ends here.
+-- a no-op of the same nonce is wanted, priced over everything tried for it, and whichever mines decides; nothing ends here. A nonce that was bound while the job's lock was waited for
+-- is not in sight of this statement (`unseen`): it has to run again.
 -- The operator's row is written in the same statement when an operator asks. Locks: the job's row, then its lineage.
--- Served by: jobs_pkey, lineages_one_live_per_job.
+-- Served by: jobs_pkey, lineages_pkey.
 WITH held AS (
     SELECT j.id, j.state, j.version, j.cancel_asked_at,
-           EXISTS (SELECT 1 FROM holdfast.lineages l WHERE l.job_id = j.id AND l.state NOT IN ('superseded', 'abandoned')) AS bound
+           j.lineage_id, j.lineage_id IS NOT NULL AS bound
     FROM holdfast.jobs j WHERE j.id = $1 AND ($2 = '' OR j.project = $2) FOR UPDATE OF j
 ), ended AS (
     UPDATE holdfast.jobs j SET state = 'cancelled', version = j.version + 1, finished_at = now(), updated_at = now(), cancel_asked_at = now()
@@ -12,7 +13,7 @@ WITH held AS (
     RETURNING j.id, j.version
 ), noop AS (
     UPDATE holdfast.lineages l SET noop_reason = 'cancelled', noop_detail = NULLIF(concat_ws(': ', NULLIF($4, ''), NULLIF($5, '')), ''), updated_at = now()
-    FROM held h WHERE l.job_id = h.id AND h.state = ANY ($6::text[]) AND l.state = ANY ($7::text[])
+    FROM held h WHERE l.id = h.lineage_id AND h.state = ANY ($6::text[]) AND l.state = ANY ($7::text[])
     RETURNING l.job_id AS id
 ), asked AS (
     UPDATE holdfast.jobs j SET cancel_asked_at = coalesce(j.cancel_asked_at, now()), updated_at = now() FROM held h
@@ -27,5 +28,5 @@ WITH held AS (
            CASE WHEN e.id IS NOT NULL THEN 'cancelled' WHEN n.id IS NOT NULL THEN 'no-op asked' WHEN a.id IS NOT NULL THEN 'cancel asked' ELSE 'refused' END
     FROM held h LEFT JOIN ended e ON e.id = h.id LEFT JOIN asked a ON a.id = h.id LEFT JOIN noop n ON n.id = h.id WHERE $4 <> ''
 )
-SELECT h.state, (e.id IS NOT NULL) AS cancelled, (a.id IS NOT NULL AND n.id IS NULL) AS asked, (n.id IS NOT NULL) AS noop
+SELECT h.state, (h.bound AND h.state = ANY ($6::text[]) AND n.id IS NULL) AS unseen, (e.id IS NOT NULL) AS cancelled, (a.id IS NOT NULL AND n.id IS NULL) AS asked, (n.id IS NOT NULL) AS noop
 FROM held h LEFT JOIN ended e ON e.id = h.id LEFT JOIN asked a ON a.id = h.id LEFT JOIN noop n ON n.id = h.id

@@ -1,5 +1,5 @@
 -- Writes the execution tokens of a batch of deliveries before any side effect, and gives back what the workers need.
--- Locks: jobs by primary key, in the order of id. Served by: jobs_pkey, outbox_pkey, job_attempts_pkey, lineages_one_live_per_job.
+-- Locks: jobs with their outbox rows, in the order of id. Served by: jobs_pkey, outbox_pkey, job_attempts_pkey, lineages_pkey.
 WITH input AS (
     SELECT * FROM unnest($1::uuid[], $2::integer[], $3::uuid[]) AS t (job_id, generation, token)
 ), held AS (
@@ -7,12 +7,12 @@ WITH input AS (
     FROM input i JOIN holdfast.jobs j ON j.id = i.job_id JOIN holdfast.outbox o ON o.job_id = j.id
     -- Redis delays by the clocks of its clients; the clock of Postgres decides.
     WHERE j.state = ANY ($4::text[]) AND o.generation = i.generation AND o.deliver_at <= now() + interval '20 ms'
-    ORDER BY j.id FOR UPDATE OF j
+    ORDER BY j.id FOR UPDATE OF j, o
 ), claimed AS (
     UPDATE holdfast.jobs j
     SET state = $5, version = j.version + 1, attempts = j.attempts + 1, execution_token = h.token, worker_id = $6, processing_since = now(), updated_at = now()
     FROM held h WHERE j.id = h.id
-    RETURNING j.id, j.version, j.kind, j.chain_id, j.pool, j.to_address, j.value, j.data, j.gas_limit, j.attempts, j.attempts_budget, j.created_at, h.token, h.generation
+    RETURNING j.id, j.version, j.kind, j.chain_id, j.pool, j.to_address, j.value, j.data, j.gas_limit, j.attempts, j.attempts_budget, j.created_at, j.lineage_id, h.token, h.generation
 ), attempt AS (
     INSERT INTO holdfast.job_attempts (job_id, number, token, worker_id, generation) SELECT id, attempts, token, $6, generation FROM claimed
 ), replaced AS (
@@ -26,9 +26,10 @@ SELECT i.job_id, i.token, (c.id IS NOT NULL) AS claimed,
        j.state AS state_before, o.generation AS generation_now, greatest(0, extract(epoch FROM o.deliver_at - now()) * 1000)::bigint AS early_ms,
        c.kind, c.chain_id, c.pool, c.to_address, c.value, c.data, c.gas_limit, c.attempts, c.attempts_budget,
        extract(epoch FROM now() - c.created_at)::double precision AS age_seconds,
-       l.id AS lineage_id, l.state AS lineage_state
+       -- A nonce bound while the lock was waited for is on the job's row and not yet in sight: it is read again before it is signed.
+       c.lineage_id, coalesce(l.state, 'allocated') AS lineage_state
 FROM input i
 LEFT JOIN claimed c ON c.id = i.job_id AND c.token = i.token
 LEFT JOIN holdfast.jobs j ON j.id = i.job_id
 LEFT JOIN holdfast.outbox o ON o.job_id = i.job_id
-LEFT JOIN holdfast.lineages l ON l.job_id = c.id AND l.state NOT IN ('superseded', 'abandoned')
+LEFT JOIN holdfast.lineages l ON l.id = c.lineage_id

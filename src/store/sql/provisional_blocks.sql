@@ -15,4 +15,4 @@ WITH RECURSIVE newest AS (
 SELECT DISTINCT l.block_number, l.block_hash, false AS finalized FROM heights h JOIN holdfast.lineages l ON l.block_number = h.block_number
 WHERE l.lane_id = $1 AND l.state IN ('mined', 'reverted') AND l.finalized_at IS NULL
 UNION ALL
-(SELECT block_number, block_hash, true FROM holdfast.lineages WHERE lane_id = $1 AND finalized_at IS NOT NULL ORDER BY block_number DESC LIMIT 1)
+(SELECT block_number, block_hash, true FROM holdfast.lineages WHERE lane_id = $1 AND finalized_at IS NOT NULL AND block_number IS NOT NULL ORDER BY block_number DESC LIMIT 1)

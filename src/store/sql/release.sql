@@ -14,7 +14,7 @@ WITH lane AS (
 ), fence AS (
     UPDATE holdfast.lanes n SET next_nonce = r.nonce, updated_at = now() FROM released r WHERE n.id = r.lane_id
 ), moved AS (
-    UPDATE holdfast.jobs j SET state = $5, version = j.version + 1, execution_token = NULL, worker_id = NULL, processing_since = NULL, updated_at = now(), finished_at = now(),
+    UPDATE holdfast.jobs j SET state = $5, version = j.version + 1, execution_token = NULL, worker_id = NULL, processing_since = NULL, lineage_id = NULL, updated_at = now(), finished_at = now(),
         error_type = 'not_actionable', error_title = 'The call reverts', error_detail = left($3, 4000)
     FROM released r WHERE j.id = r.job_id
     RETURNING j.id, j.version, r.attempts

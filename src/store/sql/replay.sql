@@ -1,18 +1,19 @@
--- Takes a dead job up again, from its revalidation on, under a fresh delivery. Refused while a nonce of it may still take effect: a
--- superseded one has to be TX_REORG_LOOKBACK_BLOCKS behind the head that was seen; any other keeps the job where it is. The operator's
+-- Takes a dead job up again, from its revalidation on, under a fresh delivery. Refused while a nonce of it may still take effect: the
+-- settling of the lane has to have seen a superseded one again TX_REORG_LOOKBACK_BLOCKS deep; any other keeps the job where it is. The operator's
 -- row is written in the same statement. Locks: the job's row. Served by: jobs_pkey, lineages_by_job, heads_pkey.
 WITH held AS (
     SELECT j.id, j.state, j.version FROM holdfast.jobs j WHERE j.id = $1 FOR UPDATE OF j
 ), bound AS (
     SELECT count(*) FILTER (WHERE l.state <> 'superseded') AS live,
-           max((l.proof -> 'account_nonce' ->> 'block')::bigint) AS superseded_at, max(n.number) AS head
+           count(*) FILTER (WHERE l.finalized_at IS NULL) AS provisional, max((l.proof -> 'account_nonce' ->> 'block')::bigint) AS superseded_at,
+           max(n.number) AS head
     FROM held h JOIN holdfast.lineages l ON l.job_id = h.id AND l.state <> 'abandoned'
     LEFT JOIN holdfast.heads n ON n.chain_id = l.chain_id
 ), allowed AS (
     SELECT h.id FROM held h, bound b
-    WHERE h.state = ANY ($4::text[]) AND b.live = 0 AND (b.superseded_at IS NULL OR b.superseded_at + $6::bigint <= b.head)
+    WHERE h.state = ANY ($4::text[]) AND b.live = 0 AND b.provisional = 0
 ), moved AS (
-    UPDATE holdfast.jobs j SET state = $5, version = j.version + 1, finished_at = NULL, updated_at = now(), attempts_budget = j.attempts + $7::integer,
+    UPDATE holdfast.jobs j SET state = $5, version = j.version + 1, finished_at = NULL, updated_at = now(), attempts_budget = j.attempts + $6::integer,
         error_type = NULL, error_title = NULL, error_detail = NULL, cancel_asked_at = NULL
     FROM allowed a WHERE j.id = a.id
     RETURNING j.id, j.version

@@ -16,7 +16,7 @@ WITH lease AS (
     RETURNING l.id, h.job_id
 ), moved AS (
     UPDATE holdfast.jobs j SET state = $6, version = j.version + 1, execution_token = NULL, worker_id = NULL, processing_since = NULL,
-        finished_at = NULL, error_type = NULL, error_title = NULL, error_detail = NULL, updated_at = now()
+        finished_at = NULL, lineage_id = h.lineage_id, error_type = NULL, error_title = NULL, error_detail = NULL, updated_at = now()
     FROM held h WHERE j.id = h.job_id AND h.was = ANY ($5::text[])
     RETURNING j.id, j.version, j.kind
 ), delivery AS (

@@ -13,9 +13,11 @@ WITH input AS (
       AND i.hashes = (l.state <> 'allocated')::integer + l.replacements + l.noops
     ORDER BY j.id FOR UPDATE OF j, l
 ), ended AS (
-    UPDATE holdfast.lineages l SET state = 'superseded', proof = h.proof::jsonb, updated_at = now(), ended_at = now() FROM held h WHERE l.id = h.lineage_id
+    UPDATE holdfast.lineages l SET state = 'superseded', proof = h.proof::jsonb, updated_at = now(), ended_at = now(),
+        finalized_at = CASE WHEN h.hashes = 0 THEN now() ELSE NULL END
+    FROM held h WHERE l.id = h.lineage_id
 ), moved AS (
-    UPDATE holdfast.jobs j SET state = CASE WHEN h.hashes > 0 THEN $8 ELSE $9 END, version = j.version + 1, execution_token = NULL, worker_id = NULL, processing_since = NULL,
+    UPDATE holdfast.jobs j SET state = CASE WHEN h.hashes > 0 THEN $8 ELSE $9 END, version = j.version + 1, execution_token = NULL, worker_id = NULL, processing_since = NULL, lineage_id = NULL,
         updated_at = now(), finished_at = CASE WHEN h.hashes > 0 THEN now() ELSE NULL END,
         error_type = 'nonce_superseded', error_title = 'Its nonce was used up by a transaction that is not ours',
         error_detail = 'nonce ' || h.nonce || ' of 0x' || encode(h.signer, 'hex') || ': none of the ' || h.hashes || ' signed transactions was mined'
