@@ -6,12 +6,6 @@
 WITH lane AS (
     SELECT id, chain_id, signer, next_nonce, latest_nonce, CASE WHEN delegated THEN least(width, 1) ELSE width END AS width, balance
     FROM holdfast.lanes WHERE id = $1 AND state = 'active' FOR UPDATE
-), committed AS (
-    SELECT coalesce(sum(l.gas_limit * coalesce(a.max_fee, $10::numeric) + l.value), 0) AS amount
-    FROM lane n
-    JOIN holdfast.lineages l ON l.lane_id = n.id AND l.state IN ('allocated', 'signed', 'broadcast', 'replaced') AND l.nonce >= n.latest_nonce
-    LEFT JOIN LATERAL (SELECT max(t.max_fee_per_gas) AS max_fee FROM holdfast.tx_attempts t WHERE t.lineage_id = l.id) a ON true
-    WHERE n.balance IS NOT NULL
 ), input AS (
     SELECT * FROM unnest($2::uuid[], $3::uuid[], $4::uuid[], $5::bytea[], $6::bytea[], $7::numeric[], $8::bytea[], $9::bigint[])
         WITH ORDINALITY AS t (job_id, token, lineage_id, call_hash, to_address, value, data, gas_limit, place)
@@ -25,6 +19,21 @@ WITH lane AS (
 ), wanted AS (
     SELECT h.*, row_number() OVER (ORDER BY h.place) - 1 AS step, sum(h.gas_limit * $10::numeric + h.value) OVER (ORDER BY h.place) AS cost
     FROM held h WHERE h.cancel_asked_at IS NULL AND NOT EXISTS (SELECT 1 FROM owned o WHERE o.job_id = h.job_id)
+), rough AS (
+    -- Rich signers are not summed up attempt by attempt: a thousand times today's price is above whatever was tried.
+    SELECT n.id, n.latest_nonce, n.balance,
+           coalesce(sum(l.gas_limit * $10::numeric * 1000 + l.value), 0) + (SELECT coalesce(max(w.cost), 0) FROM wanted w) AS amount
+    FROM lane n LEFT JOIN holdfast.lineages l
+      ON l.lane_id = n.id AND l.state IN ('allocated', 'signed', 'broadcast', 'replaced') AND l.nonce >= n.latest_nonce AND n.balance IS NOT NULL
+    GROUP BY n.id, n.latest_nonce, n.balance
+), committed AS (
+    SELECT CASE WHEN r.balance IS NULL OR r.amount <= r.balance THEN 0 ELSE (
+        SELECT coalesce(sum(l.gas_limit * coalesce(a.max_fee, $10::numeric) + l.value), 0)
+        FROM holdfast.lineages l
+        LEFT JOIN LATERAL (SELECT max(t.max_fee_per_gas) AS max_fee FROM holdfast.tx_attempts t WHERE t.lineage_id = l.id) a ON true
+        WHERE l.lane_id = r.id AND l.state IN ('allocated', 'signed', 'broadcast', 'replaced') AND l.nonce >= r.latest_nonce
+    ) END AS amount
+    FROM rough r
 ), admitted AS (
     SELECT w.*, l.balance IS NULL OR c.amount + w.cost <= l.balance AS funded
     FROM wanted w CROSS JOIN lane l CROSS JOIN committed c WHERE l.next_nonce + w.step - l.latest_nonce < l.width
