@@ -15,6 +15,8 @@ mod support;
 mod it {
     mod delivery_rows;
     mod embedded;
+    mod fee_cases;
+    mod funds_cases;
     mod invariants;
     mod lane_rows;
     mod local_parts;

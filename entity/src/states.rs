@@ -54,6 +54,22 @@ macro_rules! words {
 }
 
 words! {
+    /// A family of nodes with rules of its own about one account's open transactions.
+    ChainProfile {
+        /// Clients that are not known.
+        Default = "default",
+        /// Keeps 16 of an account for sure and at most 64 that wait behind a gap; what is beyond is dropped in silence.
+        Geth = "geth",
+        /// Keeps 16 of an account.
+        Reth = "reth",
+        /// No pool: first come, first served; what comes before its turn waits for about a second only.
+        Nitro = "nitro",
+        /// A nonce window of its own, and one insertion of an account at a time.
+        Zksync = "zksync",
+        /// Takes the next 8 nonces of an account.
+        Hyperevm = "hyperevm",
+    }
+
     /// What a job does.
     JobKind { ContractCall = "contract_call", Transfer = "transfer" }
 

@@ -4,12 +4,13 @@ use super::Error;
 use super::gauges::{self, Unusable};
 use crate::actors::supervisor::{Probe, Root};
 use crate::actors::{
-    Stage, Wake, intake, lane_reconciler, nonce_allocator, outbox_publisher, queue_reconciler, rpc_quorum, tx_journal, worker,
+    Stage, Wake, intake, lane_funds, lane_reconciler, nonce_allocator, outbox_publisher, queue_reconciler, rpc_quorum, tx_journal, worker,
 };
 use crate::chain::{BlockTag, Chain, Pool};
 use crate::config::{self, Config};
 use crate::delivery::Delivery;
 use crate::domain::quorum::Decision;
+use crate::domain::window;
 use crate::http::Offers;
 use crate::jobs;
 use crate::signer::{Keyring, Vault};
@@ -140,7 +141,11 @@ async fn register_lanes(root: &Root, db: &Db, keys: &Keyring, chains: &rpc_quoru
                         .await?
                     }
                 };
-                let width = desk.settings.lane_width;
+                let settings = &desk.settings;
+                let width = window::configured(settings.profile, settings.lane_width, settings.lane_widths.get(&signer).copied());
+                if let Some(most) = window::most(settings.profile).filter(|most| width > *most) {
+                    tracing::warn!(event = "lane_too_wide", chain = settings.id, %signer, width, most, profile = %settings.profile, "nodes of this profile lose or refuse nonces beyond their own window");
+                }
                 until(root, "lanes", async || store::lanes::register(db, chain_id, pool, signer, nonce, width, "startup").await).await?;
             }
         }
@@ -210,6 +215,9 @@ impl Engine {
         let all = until(&stage.root, "lanes", async || store::lanes::all(&db.reader()).await).await;
         let Some(lanes) = all else { return Ok(None) };
         let lanes: Vec<_> = lanes.into_iter().filter(|lane| signers.contains(&lane.signer)).collect();
+        if until(&stage.root, "lanes", async || lane_funds::prime(db, chains, &lanes).await).await.is_none() {
+            return Ok(None);
+        }
         let allocators = nonce_allocator::start(stage, db, &journal, &lanes);
         let instance = &config.service.instance_id;
         let me = store::workers::Start {

@@ -243,21 +243,6 @@ impl Work {
         }
         let alive = workers.iter().filter(|worker| !matches!(worker.state, WorkerState::Stopped | WorkerState::Stale));
         metrics::WORKER_HEARTBEAT_AGE.set(alive.map(|worker| worker.heartbeat_age.as_secs_f64()).fold(0.0, f64::max), &[]);
-        self.balances(reader).await
-    }
-
-    async fn balances(&self, reader: &Reader) -> Result<(), store::Error> {
-        let lanes = store::lanes::all(reader).await?;
-        for desk in self.chains.desks() {
-            let signers: Vec<_> =
-                lanes.iter().filter(|lane| u64::try_from(lane.chain_id) == Ok(desk.settings.id)).map(|lane| lane.signer).collect();
-            for (signer, balance) in signers.iter().zip(desk.chain.balances(signers.clone()).await) {
-                if let Ok(balance) = balance {
-                    // A gauge is a double: good for an alert, never for arithmetic.
-                    metrics::SIGNER_BALANCE_WEI.set(balance.to_string().parse().unwrap_or(f64::MAX), &[&desk.label(), &signer.to_string()]);
-                }
-            }
-        }
         Ok(())
     }
 }

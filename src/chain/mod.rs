@@ -6,9 +6,11 @@ mod anvil_tests;
 mod bucket;
 mod calm;
 mod classify;
+mod codes;
 pub mod dev_node;
 mod endpoint;
 mod error;
+mod fees;
 mod health;
 mod http;
 #[cfg(test)]
@@ -73,6 +75,12 @@ pub trait Chain: Send + Sync + 'static {
 
     fn balances(&self, addresses: Vec<Address>) -> BoxFuture<'_, Vec<Result<Wei, Error>>>;
 
+    /// Whether each account has delegated itself (EIP-7702). True where one endpoint shows it, false where a majority shows that it has
+    /// not, None where nothing is known.
+    fn delegated(&self, addresses: Vec<Address>) -> BoxFuture<'_, Vec<Option<bool>>> {
+        futures::future::ready(vec![None; addresses.len()]).boxed()
+    }
+
     /// As one endpoint's pool sees it: a hint, never a ground to allocate by.
     fn pending_nonce(&self, address: Address) -> BoxFuture<'_, Result<u64, Error>>;
 
@@ -126,6 +134,10 @@ impl Chain for Pool {
 
     fn balances(&self, addresses: Vec<Address>) -> BoxFuture<'_, Vec<Result<Wei, Error>>> {
         async move { self.ask_balances(&addresses).await }.boxed()
+    }
+
+    fn delegated(&self, addresses: Vec<Address>) -> BoxFuture<'_, Vec<Option<bool>>> {
+        async move { self.ask_delegated(&addresses).await }.boxed()
     }
 
     fn pending_nonce(&self, address: Address) -> BoxFuture<'_, Result<u64, Error>> {

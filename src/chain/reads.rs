@@ -4,11 +4,10 @@
 use super::endpoint::Endpoint;
 use super::error::{Error, Failure};
 use super::pool::{Ask, Pool};
-use super::types::{BlockTag, EndpointHead, FeeQuote, Head, Heads, Receipt, ReceiptVotes, Votes};
-use super::wire::{Amount, Block, BlockIdentity, FeeHistory, Quantity, Request, WireReceipt, address_params};
+use super::types::{BlockTag, EndpointHead, Head, Heads, Receipt, ReceiptVotes, Votes};
+use super::wire::{Amount, Block, BlockIdentity, Quantity, Request, WireReceipt, address_params};
 use crate::domain::ballot::{self, Seen, Shown, Standing};
 use crate::domain::quorum::{Decision, Vote, decide, reached};
-use crate::domain::rpc_verdict::Class;
 use crate::telemetry::metrics;
 use entity::values::{Address, Hash, Wei};
 use futures::future::join_all;
@@ -16,9 +15,6 @@ use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
-
-/// Blocks whose fees are looked at, and the percentile of their rewards.
-const FEE_HISTORY: &str = "[\"0x5\",\"latest\",[50]]";
 
 impl From<Block> for Head {
     fn from(block: Block) -> Self {
@@ -95,46 +91,6 @@ impl Pool {
         }
         let _ = self.views();
         Heads { reached, endpoints }
-    }
-
-    pub(super) async fn ask_fees(&self) -> Result<FeeQuote, Error> {
-        let history = Request::new("eth_feeHistory", FEE_HISTORY.to_owned());
-        let asked = self.hedged(self.hedge(), |endpoint| {
-            let history = history.clone();
-            async move { endpoint.ask_one::<FeeHistory>(history).await }
-        });
-        let history = match asked.await {
-            Ok(history) => history,
-            // A chain without a fee history has a base fee in its head, or none at all.
-            Err(failure) if failure.class() == Class::MethodUnsupported => FeeHistory::default(),
-            Err(failure) => return Err(failure.into()),
-        };
-        let base_fee = match history.base_fee_per_gas.unwrap_or_default().into_iter().flatten().next_back() {
-            Some(Amount(fee)) => fee,
-            None => {
-                let none = || Error::Unavailable(Failure::Malformed("no base fee"));
-                self.ask_head().await?.base_fee.ok_or_else(none)?
-            }
-        };
-        let rewards = history.reward.unwrap_or_default().into_iter().flatten().flat_map(|block| block.into_iter().flatten().next());
-        let mut rewards: Vec<Wei> = rewards.map(|Amount(reward)| reward).filter(|reward| *reward > Wei::ZERO).collect();
-        rewards.sort_unstable();
-        let priority_fee = match rewards.get(rewards.len() / 2) {
-            Some(median) => *median,
-            None => self.suggested_priority_fee().await?,
-        };
-        Ok(FeeQuote { base_fee, priority_fee: priority_fee.max(self.min_priority_fee()) })
-    }
-
-    async fn suggested_priority_fee(&self) -> Result<Wei, Error> {
-        let asked = self.hedged(self.hedge(), |endpoint| async move {
-            endpoint.ask_one::<Amount>(Request::new("eth_maxPriorityFeePerGas", "[]".to_owned())).await
-        });
-        match asked.await {
-            Ok(Amount(fee)) => Ok(fee),
-            Err(Failure::Rpc(error)) if !error.class.is_endpoint_fault() => Ok(Wei::ZERO),
-            Err(failure) => Err(failure.into()),
-        }
     }
 
     pub(super) async fn ask_consumed_nonces(&self, addresses: &[Address], at: BlockTag) -> Vec<Decision<u64>> {

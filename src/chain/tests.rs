@@ -3,6 +3,7 @@
 use super::mock_node::{Manner, MockNode, block, error, honest, receipt};
 use super::*;
 use crate::config;
+use crate::domain::fees::TxType;
 use crate::domain::quorum::Decision;
 use crate::domain::rpc_verdict::{Class, Verdict};
 use secrecy::SecretString;
@@ -453,7 +454,7 @@ async fn fees_fall_back_step_by_step_and_an_error_is_never_a_price() {
     let node = MockNode::start(honest(100)).await;
     let chain = config::Chain { min_priority_fee: Wei::from(5), ..config::Chain::at(31337, &*node.url) };
     let pool = Pool::connect(&chain).await.unwrap();
-    let quote = |base: u64, priority: u64| FeeQuote { base_fee: base.into(), priority_fee: priority.into() };
+    let quote = |base: u64, priority: u64| FeeQuote { base_fee: base.into(), priority_fee: priority.into(), tx_type: TxType::Eip1559 };
     for (history, expected) in [
         (json!({"baseFeePerGas": ["0x1", "0x9"], "reward": [["0x10"], ["0x30"], ["0x20"]]}), quote(9, 0x20)),
         (json!({"baseFeePerGas": ["0x1", "0x9"], "reward": [["0x0"], ["0x0"]]}), quote(9, 0x77)),
@@ -590,4 +591,63 @@ async fn extra_endpoints_get_every_transaction_and_the_first_acceptance_suffices
         extra.methods().iter().all(|method| matches!(method.as_str(), "eth_sendRawTransaction" | "eth_chainId")),
         "it is not read from"
     );
+}
+
+#[tokio::test]
+async fn a_broken_fee_history_is_asked_of_another_endpoint_and_a_zero_is_none() {
+    let (readers, writer) = nodes().await;
+    let pool = connect(&readers, &writer).await;
+    let sound = || with("eth_feeHistory", json!({"baseFeePerGas": ["0x9"], "reward": [["0x77359400"]]}));
+    readers.iter().for_each(|node| node.answer(sound()));
+    let expected = FeeQuote { base_fee: 9.into(), priority_fee: 2_000_000_000.into(), tx_type: TxType::Eip1559 };
+    for broken in [json!(null), json!("0x1"), json!({"baseFeePerGas": "0x9"})] {
+        readers[0].answer(with("eth_feeHistory", broken.clone()));
+        assert_eq!(pool.fees().await.unwrap(), expected, "{broken}");
+        readers.iter().for_each(|node| node.answer(with("eth_feeHistory", broken.clone())));
+        assert!(pool.fees().await.is_err(), "{broken}");
+        readers.iter().for_each(|node| node.answer(sound()));
+    }
+    readers
+        .iter()
+        .for_each(|node| node.answer(with("eth_feeHistory", json!({"baseFeePerGas": ["0x0", "0x0"], "reward": [["0x77359400"]]}))));
+    assert_eq!(pool.fees().await.unwrap().base_fee, Wei::from(7), "no less than the head");
+}
+
+#[tokio::test]
+async fn a_chain_without_a_base_fee_wants_legacy_transactions_at_its_gas_price() {
+    let node = MockNode::start(honest(100)).await;
+    let chain = config::Chain { min_priority_fee: Wei::from(5), ..config::Chain::at(31337, &*node.url) };
+    let pool = Pool::connect(&chain).await.unwrap();
+    let answers = |price: Value| {
+        move |method: &str, params: &Value| match method {
+            "eth_gasPrice" => Ok(price.clone()),
+            "eth_getBlockByNumber" => {
+                let mut block = honest(100)(method, params)?;
+                block.as_object_mut().unwrap().remove("baseFeePerGas");
+                Ok(block)
+            }
+            _ => honest(100)(method, params),
+        }
+    };
+    for (price, expected) in [("0x20", 0x20), ("0x0", 5)] {
+        node.answer(answers(json!(price)));
+        let quote = FeeQuote { base_fee: Wei::ZERO, priority_fee: Wei::from(expected), tx_type: TxType::Legacy };
+        assert_eq!(pool.fees().await.unwrap(), quote);
+    }
+    node.answer(answers(Value::Null));
+    assert!(pool.fees().await.is_err(), "no price is not a price of zero");
+}
+
+#[tokio::test]
+async fn one_endpoint_that_shows_a_delegation_is_enough_and_none_needs_a_majority() {
+    let (readers, writer) = nodes().await;
+    let pool = connect(&readers, &writer).await;
+    let signer = vec![Address([9; 20])];
+    assert_eq!(pool.delegated(signer.clone()).await, [None], "nobody answers");
+    readers.iter().take(2).for_each(|node| node.answer(with("eth_getCode", json!("0x"))));
+    assert_eq!(pool.delegated(signer.clone()).await, [Some(false)]);
+    readers.iter().for_each(|node| node.answer(with("eth_getCode", json!("0x"))));
+    assert_eq!(pool.delegated(signer.clone()).await, [Some(false)]);
+    readers.iter().for_each(|node| node.answer(with("eth_getCode", json!(format!("0xef0100{}", "ab".repeat(20))))));
+    assert_eq!(pool.delegated(signer).await, [Some(true)]);
 }

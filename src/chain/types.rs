@@ -1,6 +1,7 @@
 //! What is asked of a chain and what it answers, in our own words: no type of a client library crosses this border.
 
 use super::health::Circuit;
+use crate::domain::fees::{Quote, TxType};
 use crate::domain::quorum::Decision;
 use crate::domain::rpc_verdict::{Class, Verdict};
 use entity::values::{Address, Hash, Wei};
@@ -19,9 +20,19 @@ pub struct Head {
 /// What the next block is expected to cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FeeQuote {
+    /// Zero on a chain without one.
     pub base_fee: Wei,
-    /// Never under the configured floor.
+    /// Never under the configured floor; the whole gas price on a chain without a base fee.
     pub priority_fee: Wei,
+    /// What the chain takes.
+    pub tx_type: TxType,
+}
+
+impl FeeQuote {
+    #[must_use]
+    pub const fn market(&self) -> Quote {
+        Quote { base_fee: self.base_fee, priority_fee: self.priority_fee }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

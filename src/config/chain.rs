@@ -5,13 +5,14 @@ use super::fault::Problem;
 use super::layers::{Layers, Overrides, Section};
 use super::rpc_words::{self, ErrorOverride};
 use super::url;
-use entity::values::Wei;
+use entity::states::ChainProfile;
+use entity::values::{Address, Wei};
 use secrecy::{ExposeSecret, SecretString};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The variables that set something of a chain, and so cannot be used when a file lists several.
-const VARIABLES: [&str; 23] = [
+const VARIABLES: [&str; 28] = [
     "CHAIN_ID",
     "RPC_URL",
     "RPC_READ_URLS",
@@ -33,12 +34,18 @@ const VARIABLES: [&str; 23] = [
     "TX_NOOP_MAX_FEE_PER_GAS_WEI",
     "TX_MIN_PRIORITY_FEE_PER_GAS_WEI",
     "TX_GAS_BUFFER_BASIS_POINTS",
+    "TX_CHAIN_PROFILE",
     "TX_LANE_WIDTH",
+    "TX_LANE_WIDTHS",
+    "TX_MAX_TOTAL_FEE_WEI",
+    "TX_MAX_BLOCK_GAS_SHARE_BASIS_POINTS",
+    "TX_SIGNER_BALANCE_FLOOR_WEI",
     Chain::SINGLE_ENDPOINT,
 ];
 
 const SCHEMES: &str = "http:// or https://";
 const MAX_BPS: u32 = 100_000;
+const WIDTH_MAX: u32 = 10_000;
 
 #[derive(Clone, Debug)]
 pub struct Chain {
@@ -64,8 +71,17 @@ pub struct Chain {
     pub noop_max_fee_per_gas: Wei,
     pub min_priority_fee: Wei,
     pub gas_buffer_bps: u32,
-    /// Most open nonces past the chain's latest.
+    /// The whole fee that no transaction may pass; zero for none.
+    pub max_total_fee: Wei,
+    /// The part of a block's gas that one transaction may ask for.
+    pub block_gas_share_bps: u32,
+    pub profile: ChainProfile,
+    /// Most open nonces past the chain's latest; zero where the profile says.
     pub lane_width: u32,
+    /// The same for single signers.
+    pub lane_widths: BTreeMap<Address, u32>,
+    /// A signer that holds less takes no work.
+    pub signer_balance_floor: Wei,
     /// Most calls in one JSON-RPC batch.
     pub batch_requests: usize,
     /// Most calls a second to one endpoint; 0 for no limit.
@@ -179,7 +195,12 @@ impl Chain {
             noop_max_fee_per_gas: noop_max_fee_per_gas.unwrap_or_default(),
             min_priority_fee: min_priority_fee.unwrap_or_default(),
             gas_buffer_bps: from.integer_u32("gas_buffer_bps", "TX_GAS_BUFFER_BASIS_POINTS", 0, MAX_BPS),
-            lane_width: from.integer_u32("lane_width", "TX_LANE_WIDTH", 1, 10_000),
+            max_total_fee: from.sound_wei("max_total_fee_wei", "TX_MAX_TOTAL_FEE_WEI").unwrap_or_default(),
+            block_gas_share_bps: from.integer_u32("max_block_gas_share_bps", "TX_MAX_BLOCK_GAS_SHARE_BASIS_POINTS", 1, 10_000),
+            profile: Self::profile(from),
+            lane_width: from.integer_u32("lane_width", "TX_LANE_WIDTH", 0, WIDTH_MAX),
+            lane_widths: Self::lane_widths(from),
+            signer_balance_floor: from.sound_wei("signer_balance_floor_wei", "TX_SIGNER_BALANCE_FLOOR_WEI").unwrap_or_default(),
             batch_requests: from.size("batch_requests", "RPC_BATCH_REQUESTS", 1, 10_000),
             requests_per_second: from.integer_u32("requests_per_second", "RPC_REQUESTS_PER_SECOND", 0, 1_000_000),
             error_overrides: rpc_words::read(from),
@@ -194,6 +215,24 @@ impl Chain {
             from.layers().fault(from.name_of("broadcast_urls", "RPC_BROADCAST_URLS"), Problem::NotAUrl(SCHEMES));
         }
         urls
+    }
+
+    fn profile(from: &Section<'_>) -> ChainProfile {
+        let words: Vec<_> = ChainProfile::all().into_iter().map(|profile| (profile.as_str(), profile)).collect();
+        from.word("profile", "TX_CHAIN_PROFILE", &words, ChainProfile::Default)
+    }
+
+    fn lane_widths(from: &Section<'_>) -> BTreeMap<Address, u32> {
+        let mut widths = BTreeMap::new();
+        for (signer, width) in from.integers_by_name("lane_widths", "TX_LANE_WIDTHS") {
+            match (signer.parse(), u32::try_from(width)) {
+                (Ok(signer), Ok(width @ 1..=WIDTH_MAX)) => {
+                    widths.insert(signer, width);
+                }
+                _ => from.layers().fault(from.name_of("lane_widths", "TX_LANE_WIDTHS"), Problem::NotAWidth { max: WIDTH_MAX }),
+            }
+        }
+        widths
     }
 
     /// A host has one vote: two URLs of one host would let one provider decide alone.

@@ -29,6 +29,10 @@ pub enum Problem {
     NotAPattern { row: usize },
     #[error("row {row}: the class must be one of {classes}")]
     NotAClass { row: usize, classes: String },
+    #[error("must be a table of names and integers (in the environment as a JSON object)")]
+    NotNumbers,
+    #[error("must name addresses, each with a width from 1 to {max}")]
+    NotAWidth { max: u32 },
     #[error("must be one of {0}")]
     NotAWord(String),
     #[error("must be an address and port such as 127.0.0.1:8080")]

@@ -281,6 +281,19 @@ impl<'a> Section<'a> {
         })
     }
 
+    /// Integers by name: a table in a file, a JSON object in the environment.
+    pub fn integers_by_name(&self, key: &str, name: &str) -> BTreeMap<String, u64> {
+        let Some((name, given)) = self.given(key, name) else { return BTreeMap::new() };
+        let map = match given {
+            Given::Text(text) => serde_json::from_str(&text).ok(),
+            Given::Value(value) => value.clone().try_into().ok(),
+        };
+        map.unwrap_or_else(|| {
+            self.layers.fault(name, Problem::NotNumbers);
+            BTreeMap::new()
+        })
+    }
+
     pub fn integer(&self, key: &str, name: &str, min: u64, max: u64) -> u64 {
         self.sound_integer(key, name, min, max).unwrap_or(min)
     }

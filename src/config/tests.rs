@@ -79,7 +79,7 @@ fn the_defaults_are_sound_and_are_the_documented_ones() {
     );
     assert_eq!((queue.prefix.as_str(), queue.concurrency, queue.max_attempts), ("holdfast", 64, 8));
     assert_eq!([queue.lock, queue.reconcile, queue.outbox_poll].map(|d| d.as_millis()), [30_000, 30_000, 500]);
-    assert_eq!((chain.id, chain.confirmations, chain.reorg_lookback, chain.lane_width, chain.batch_requests), (31337, 12, 64, 16, 100));
+    assert_eq!((chain.id, chain.confirmations, chain.reorg_lookback, chain.lane_width, chain.batch_requests), (31337, 12, 64, 0, 100));
     assert_eq!((chain.fee_bump_bps, chain.max_replacements, chain.gas_buffer_bps, chain.single_endpoint), (1250, 10, 2000, false));
     assert_eq!((chain.max_fee_per_gas.to_string(), chain.min_priority_fee.to_string()), ("500000000000".into(), "1000000000".into()));
     assert_eq!([chain.circuit_cooldown, chain.timeout, chain.hedge, chain.head_poll].map(|d| d.as_millis()), [5000, 5000, 150, 500]);
@@ -379,4 +379,23 @@ fn what_words_mean_can_be_set_for_each_chain_and_a_bad_row_is_named() {
     }
     let in_file = load_file("[chain]\nrpc_url = 'http://a'\nrpc_error_overrides = [{pattern = 'a'}]\n", &[]).unwrap_err();
     assert_eq!(in_file.0, [fault("RPC_ERROR_OVERRIDES (chain.rpc_error_overrides)", Problem::NotRecords("pattern and class"))]);
+}
+
+#[test]
+fn the_window_of_a_lane_is_set_by_profile_by_chain_and_by_signer() {
+    let signer: entity::values::Address = "0x5fbdb2315678afecb367f032d93f642f64180aa3".parse().unwrap();
+    let config = load(&[PG, REDIS, RPC]).unwrap();
+    assert_eq!((config.chains[0].profile.as_str(), config.chains[0].lane_widths.len()), ("default", 0));
+    let of_environment = [("TX_CHAIN_PROFILE", "hyperevm"), ("TX_LANE_WIDTHS", "{\"0x5fbdb2315678afecb367f032d93f642f64180aa3\": 4}")];
+    let config = load(&[&[PG, REDIS, RPC][..], &of_environment].concat()).unwrap();
+    assert_eq!((config.chains[0].profile.as_str(), config.chains[0].lane_widths.get(&signer)), ("hyperevm", Some(&4)));
+    let file = "[chain]\nrpc_url = \"http://127.0.0.1:8545\"\nprofile = \"geth\"\nlane_widths = { \"0x5fbdb2315678afecb367f032d93f642f64180aa3\" = 64 }\nsigner_balance_floor_wei = \"5\"\n";
+    let chain = &load_file(file, &[PG, REDIS]).unwrap().chains[0];
+    assert_eq!((chain.profile.as_str(), chain.lane_widths.get(&signer), chain.signer_balance_floor), ("geth", Some(&64), 5.into()));
+    let width = || Problem::NotAWidth { max: 10_000 };
+    for (value, problem) in
+        [("4", Problem::NotNumbers), ("{\"0x12\": 4}", width()), ("{\"0x5fbdb2315678afecb367f032d93f642f64180aa3\": 0}", width())]
+    {
+        assert_eq!(faults(&[PG, REDIS, RPC, ("TX_LANE_WIDTHS", value)]), [fault("TX_LANE_WIDTHS", problem)], "{value}");
+    }
 }

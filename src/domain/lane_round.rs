@@ -167,14 +167,21 @@ pub fn head_for(latest: Option<i64>, known: i64, waited: Duration) -> Option<Dur
     (latest == Some(known)).then_some(waited)
 }
 
-/// Decides for every open nonce. What is frozen is priced and given up nowhere; its bytes live on.
+/// Decides for every open nonce by the same rules.
 #[must_use]
 pub fn wanted(open: &[OpenNonce<'_>], look: &Look, rules: &Rules) -> Wanted {
+    wanted_by(open, look, |_| Ok(*rules))
+}
+
+/// Decides for every open nonce, each by the rules that `of` gives for it, or as `of` says. What is frozen is priced and given up nowhere;
+/// its bytes live on.
+#[must_use]
+pub fn wanted_by(open: &[OpenNonce<'_>], look: &Look, of: impl Fn(&OpenNonce<'_>) -> Result<Rules, Step>) -> Wanted {
     let mut wanted = Wanted::default();
     for one in open.iter().filter(|one| look.latest.is_none_or(|latest| one.nonce >= latest)) {
         let head_for = look.head_for.filter(|_| look.latest == Some(one.nonce));
         let around = Around { head_for, block: look.block, market: look.market, calm: look.calm };
-        let step = replacement::step(&one.unmined, &around, rules);
+        let step = of(one).map_or_else(|step| step, |rules| replacement::step(&one.unmined, &around, &rules));
         match step {
             Step::Send | Step::Capped { send: true } if wanted.send.len() < RESEND => wanted.send.push(one.lineage),
             Step::Sign { purpose, price } if look.state != LaneState::Frozen && wanted.sign.len() < SIGN => {

@@ -1,5 +1,11 @@
-//! Owns the bytes of an EIP-1559 transaction: what is signed, what is sent, and reading both back.
+//! Owns the bytes of a transaction: what is signed, what is sent, and reading both back. EIP-1559 here, older chains in `legacy.rs`.
 //! Never holds a key and never picks a price. Called by the signer's users before a journal row and by checks after one.
+
+mod legacy;
+mod unsigned;
+
+pub use legacy::Legacy;
+pub use unsigned::{Unpriced, Unsigned};
 
 use crate::domain::encoding::{keccak256, word};
 use entity::values::{Address, Hash, Wei};
@@ -214,32 +220,6 @@ fn small(list: &Rlp<'_>, at: usize) -> Result<u64, Error> {
     Ok(value.0.low_u64())
 }
 
-/// Zero and other bytes, which the chain prices apart.
-fn count(data: &[u8]) -> (u64, u64) {
-    let zeros = data.iter().filter(|byte| **byte == 0).count() as u64;
-    (zeros, data.len() as u64 - zeros)
-}
-
-/// Gas taken before the first instruction of a plain call: 21,000, 4 for each zero byte of the data and 16 for each other.
-#[must_use]
-pub fn intrinsic_gas(data: &[u8]) -> u64 {
-    let (zeros, others) = count(data);
-    21_000 + zeros * 4 + others * 16
-}
-
-/// The floor of EIP-7623: what is charged at least, whatever the call does: 21,000, 10 for each zero byte, 40 for each other.
-#[must_use]
-pub fn floor_gas(data: &[u8]) -> u64 {
-    let (zeros, others) = count(data);
-    21_000 + zeros * 10 + others * 40
-}
-
-/// The lowest gas limit with which a call can be mined on every chain. Some nodes accept less and then drop the transaction in silence.
-#[must_use]
-pub fn least_gas_limit(data: &[u8]) -> u64 {
-    intrinsic_gas(data).max(floor_gas(data))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -375,14 +355,6 @@ mod tests {
         let (_, signature) = Eip1559::decode(&bytes_from_hex(raw).unwrap()).unwrap();
         let shown = format!("{signature:?} {:?}", transaction.signed(&signature));
         assert_eq!(shown, format!("Signature(..) Signed {{ hash: {hash}, .. }}"));
-    }
-
-    #[test]
-    fn data_is_paid_before_the_call_starts() {
-        assert_eq!((intrinsic_gas(&[]), floor_gas(&[])), (21_000, 21_000));
-        assert_eq!((intrinsic_gas(&[0, 0, 1]), floor_gas(&[0, 0, 1])), (21_024, 21_060));
-        assert_eq!(least_gas_limit(&[0, 0, 1]), 21_060);
-        assert_eq!(least_gas_limit(&vec![1; MAX_DATA_BYTES]), 21_000 + 40 * MAX_DATA_BYTES as u64);
     }
 
     #[test]

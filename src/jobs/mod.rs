@@ -9,7 +9,7 @@ use crate::actors::rpc_quorum::{self, Desk};
 use crate::actors::tx_journal::{self, Submitted};
 use crate::actors::worker::{Ended, Run};
 use crate::chain::{Call, SimulationError};
-use crate::domain::{fees, transaction};
+use crate::domain::{fees, gas};
 use crate::fail;
 use crate::store::{self, execution::Execution};
 use entity::ids::{LaneId, LineageId};
@@ -83,19 +83,19 @@ impl Context {
             Ok(None) => return later("no_lane", format!("no lane of pool {} has room", execution.pool), LANE_WAIT),
             Err(error) => return later("postgres", error, PROVIDER_WAIT),
         };
-        let gas_limit = match gas(desk, signer, &plan).await {
-            Ok(gas) => gas,
+        let (gas_limit, max_fee_per_gas) = match gas_and_price(desk, signer, &plan).await {
+            Ok(found) => found,
             Err(ended) => return ended,
         };
-        if let Err(ended) = affordable(desk) {
-            return ended;
-        }
         fail::point("worker.planned");
         let CallPlan { to, value, data, .. } = plan;
-        let plan = Plan { job: execution.job, token: execution.token, to, value, data, gas_limit };
+        let plan = Plan { job: execution.job, token: execution.token, to, value, data, gas_limit, max_fee_per_gas };
         match self.lanes.submit(lane, plan).await {
             Outcome::Submitted(submitted) => submitted_as(submitted),
             Outcome::Full => later("no_lane", "the lane filled up meanwhile", LANE_WAIT),
+            Outcome::Unfunded => {
+                later("insufficient_funds", format!("signer {signer} cannot pay for the call beside what it has open"), FUNDS_WAIT)
+            }
             Outcome::Owned => later("nonce_bound", "an earlier execution bound a nonce", Duration::from_millis(100)),
             Outcome::Cancelled => Ended::Cancelled,
             Outcome::Fenced => Ended::Fenced,
@@ -126,7 +126,7 @@ impl Context {
             return Ok(None);
         };
         let plan = CallPlan { to: stored.to, value: stored.value, data: stored.data, gas_limit: u64::try_from(stored.gas_limit).ok() };
-        match gas(desk, stored.signer, &plan).await {
+        match gas_and_price(desk, stored.signer, &plan).await {
             Ok(_) => Ok(None),
             Err(Ended::NotActionable { detail, .. }) => {
                 let released = self.journal.abandon(lineage, execution.token, &detail).await?;
@@ -164,27 +164,32 @@ fn unfinished(error: &tx_journal::Error) -> Ended {
     }
 }
 
-/// Simulates the call as the lane's signer and gives its gas limit: what the caller gave, or the estimate and a buffer.
-async fn gas(desk: &Desk, signer: Address, plan: &CallPlan) -> Result<i64, Ended> {
+/// Simulates the call as the lane's signer, and gives its gas limit and the price it would offer now. A nonce that has no price, or that no
+/// block can hold, would jam its lane: both are known before one is bound.
+async fn gas_and_price(desk: &Desk, signer: Address, plan: &CallPlan) -> Result<(i64, Wei), Ended> {
+    let Some(view) = desk.view() else { return Err(later("market_unknown", "no head was seen yet", PROVIDER_WAIT)) };
+    let settings = &desk.settings;
+    let bounds = gas::Bounds { block_gas_limit: view.head.gas_limit, share_bps: settings.block_gas_share_bps };
+    let limit =
+        |estimate| gas::limit(plan.gas_limit, estimate, settings.gas_buffer_bps, &plan.data, bounds).map_err(|out| too_much_gas(&out));
+    if plan.gas_limit.is_some() {
+        // What was asked for can be refused without asking a node.
+        limit(0)?;
+    }
     let call = Call { from: signer, to: Some(plan.to), value: plan.value, data: plan.data.clone(), gas: plan.gas_limit };
     let simulated = desk.simulate(call).await.map_err(|error| match error {
         SimulationError::Reverted { reason, .. } => Ended::NotActionable { title: "The call reverts", detail: reason },
         SimulationError::InsufficientFunds => later("insufficient_funds", format!("signer {signer} cannot pay for the call"), FUNDS_WAIT),
         SimulationError::Unavailable => later("simulation_unavailable", "no endpoint gave a reliable answer", PROVIDER_WAIT),
     })?;
-    let buffered =
-        simulated.gas_estimate.saturating_add(simulated.gas_estimate.saturating_mul(u64::from(desk.settings.gas_buffer_bps)) / 10_000);
-    let wanted = plan.gas_limit.unwrap_or(buffered).max(transaction::least_gas_limit(&plan.data));
-    i64::try_from(wanted)
-        .map_err(|_| Ended::NotActionable { title: "The call needs more gas than a transaction may have", detail: wanted.to_string() })
+    let gas_limit = limit(simulated.gas_estimate)?;
+    let most = fees::limit_at(gas_limit, settings.max_fee_per_gas, settings.max_total_fee);
+    let price = fees::first(view.fees.tx_type, view.fees.market(), settings.min_priority_fee, most)
+        .map_err(|over| later("fee_over_limit", over, PROVIDER_WAIT))?;
+    // Bounded by the protocol, far below the limit of the column.
+    Ok((i64::try_from(gas_limit).unwrap_or(i64::MAX), price.max_fee_per_gas))
 }
 
-/// A nonce that cannot be priced would jam its lane: the market is asked before one is bound.
-fn affordable(desk: &Desk) -> Result<(), Ended> {
-    let Some(view) = desk.view() else { return Err(later("market_unknown", "no head was seen yet", PROVIDER_WAIT)) };
-    let quote = fees::Quote { base_fee: view.fees.base_fee, priority_fee: view.fees.priority_fee };
-    match fees::price(quote, desk.settings.min_priority_fee, desk.settings.max_fee_per_gas) {
-        Ok(_) => Ok(()),
-        Err(over) => Err(later("fee_over_limit", over, PROVIDER_WAIT)),
-    }
+fn too_much_gas(out: &gas::OutOfBounds) -> Ended {
+    Ended::NotActionable { title: "The call needs more gas than a transaction may have", detail: out.to_string() }
 }

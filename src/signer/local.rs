@@ -1,7 +1,7 @@
 //! Owns a private key in this process's memory and signs with it. Never shows it. Called through the trait `Signer`.
 
 use super::{Error, Signer, recovered};
-use crate::domain::transaction::{Eip1559, Signature};
+use crate::domain::transaction::{Signature, Unsigned};
 use entity::values::{Address, Hash};
 use futures::future::{BoxFuture, ready};
 use web3::signing::{Key, SecretKey, SecretKeyRef};
@@ -42,7 +42,7 @@ impl Signer for LocalSigner {
         self.address
     }
 
-    fn sign<'a>(&'a self, transaction: &'a Eip1559) -> BoxFuture<'a, Result<Signature, Error>> {
+    fn sign<'a>(&'a self, transaction: &'a Unsigned) -> BoxFuture<'a, Result<Signature, Error>> {
         // Lazy, so that the work is done by the thread that polls.
         Box::pin(async move { ready(self.sign_now(transaction.sighash())).await })
     }
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(signer.address().to_string(), "0xf39fd6e51aad88f6f4ce6ab8827279cfffb92266");
         let mut data = bytes_from_hex("0xb5c645bd").unwrap();
         data.extend_from_slice(&[0xab; 32]);
-        let transaction = Eip1559 {
+        let transaction: Unsigned = crate::domain::transaction::Eip1559 {
             chain_id: 31_337,
             nonce: 127,
             max_priority_fee_per_gas: Wei::from(1_000_000_000),
@@ -80,7 +80,8 @@ mod tests {
             to: "0x5fbdb2315678afecb367f032d93f642f64180aa3".parse().unwrap(),
             value: Wei::ZERO,
             data,
-        };
+        }
+        .into();
         let signed = transaction.signed(&block_on(signer.sign(&transaction)).unwrap());
         assert_eq!(
             hex_from_bytes(&signed.raw),

@@ -10,7 +10,7 @@ pub use remote::RemoteSigner;
 pub use vault::{Binding, Sealed, Vault};
 
 use crate::config;
-use crate::domain::transaction::{self, Eip1559, Signature};
+use crate::domain::transaction::{self, Signature, Unsigned};
 use entity::values::{Address, Hash};
 use futures::future::{BoxFuture, join_all};
 use std::collections::BTreeMap;
@@ -68,7 +68,7 @@ pub trait Signer: Send + Sync {
     fn address(&self) -> Address;
 
     /// Signs a transaction. Whoever implements this answers only with a signature of exactly that, which recovers to `address`.
-    fn sign<'a>(&'a self, transaction: &'a Eip1559) -> BoxFuture<'a, Result<Signature, Error>>;
+    fn sign<'a>(&'a self, transaction: &'a Unsigned) -> BoxFuture<'a, Result<Signature, Error>>;
 }
 
 /// Whose signature this is.
@@ -80,7 +80,7 @@ fn recovered(digest: Hash, signature: &Signature) -> Option<Address> {
 }
 
 /// Signs everything that waits, on CPU threads, and answers in the same order. Signers may differ; one failure spoils no other.
-pub async fn sign_many(work: Vec<(Arc<dyn Signer>, Eip1559)>) -> Vec<Result<Signature, Error>> {
+pub async fn sign_many(work: Vec<(Arc<dyn Signer>, Unsigned)>) -> Vec<Result<Signature, Error>> {
     let threads = available_parallelism().map_or(1, usize::from);
     let size = work.len().div_ceil(threads).max(LEAST_CHUNK);
     let mut chunks = Vec::with_capacity(threads);
@@ -216,10 +216,10 @@ mod tests {
         assert!(matches!(error, Error::DuplicateKey { index: 1, other_index: 0, .. }));
     }
 
-    fn order(nonce: u64) -> Eip1559 {
+    fn order(nonce: u64) -> Unsigned {
         let (tip, cap) = (entity::values::Wei::from(1), entity::values::Wei::from(2));
         let to = Address([3; 20]);
-        Eip1559 {
+        transaction::Eip1559 {
             chain_id: 1,
             nonce,
             max_priority_fee_per_gas: tip,
@@ -229,6 +229,7 @@ mod tests {
             value: tip,
             data: Vec::new(),
         }
+        .into()
     }
 
     /// A key far away: it waits, and fails for one digest.
@@ -239,10 +240,10 @@ mod tests {
             Address([7; 20])
         }
 
-        fn sign<'a>(&'a self, transaction: &'a Eip1559) -> BoxFuture<'a, Result<Signature, Error>> {
+        fn sign<'a>(&'a self, transaction: &'a Unsigned) -> BoxFuture<'a, Result<Signature, Error>> {
             async move {
                 tokio::task::yield_now().await;
-                if transaction.nonce == 12 { Err(Error::Refused) } else { Ok(Signature::new(false, transaction.sighash().0, [1; 32])?) }
+                if transaction.nonce() == 12 { Err(Error::Refused) } else { Ok(Signature::new(false, transaction.sighash().0, [1; 32])?) }
             }
             .boxed()
         }
@@ -281,7 +282,7 @@ mod tests {
             Address([8; 20])
         }
 
-        fn sign<'a>(&'a self, _: &'a Eip1559) -> BoxFuture<'a, Result<Signature, Error>> {
+        fn sign<'a>(&'a self, _: &'a Unsigned) -> BoxFuture<'a, Result<Signature, Error>> {
             panic!("a bug in a signer")
         }
     }

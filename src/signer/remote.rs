@@ -3,7 +3,8 @@
 
 use super::{Error, Signer, recovered};
 use crate::config::RemotePool;
-use crate::domain::transaction::{Eip1559, Signature};
+use crate::domain::fees::TxType;
+use crate::domain::transaction::{Signature, Unsigned};
 use entity::values::{Address, Wei, bytes_from_hex, hex_from_bytes};
 use futures::future::BoxFuture;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
@@ -81,10 +82,10 @@ impl RemoteSigner {
         Ok(pool.addresses.iter().map(|address| Self { place: place.clone(), address: *address }).collect())
     }
 
-    async fn ask(&self, transaction: &Eip1559) -> Result<Signature, Error> {
+    async fn ask(&self, transaction: &Unsigned) -> Result<Signature, Error> {
         let signer = self.address;
         let raw = self.raw(transaction).await?;
-        let (made, signature) = Eip1559::decode(&raw).map_err(|_| Error::Foreign { signer, field: "the form" })?;
+        let (made, signature) = Unsigned::decode(&raw).map_err(|_| Error::Foreign { signer, field: "the form" })?;
         if let Some(field) = difference(transaction, &made) {
             return Err(Error::Foreign { signer, field });
         }
@@ -94,7 +95,7 @@ impl RemoteSigner {
         Ok(signature)
     }
 
-    async fn raw(&self, transaction: &Eip1559) -> Result<Vec<u8>, Error> {
+    async fn raw(&self, transaction: &Unsigned) -> Result<Vec<u8>, Error> {
         let signer = self.address;
         let silent = |why| move |_| Error::Silent { signer, why };
         let body = serde_json::to_vec(&self.question(transaction)).map_err(silent("the question cannot be written"))?;
@@ -126,27 +127,36 @@ impl RemoteSigner {
         }
     }
 
-    fn question(&self, transaction: &Eip1559) -> Value {
-        let Eip1559 { chain_id, nonce, max_priority_fee_per_gas, max_fee_per_gas, gas_limit, to, value, data } = transaction;
-        json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_signTransaction", "params": [{
-            "from": self.address.to_string(), "to": to.to_string(), "gas": format!("{gas_limit:#x}"),
-            "maxFeePerGas": quantity(max_fee_per_gas), "maxPriorityFeePerGas": quantity(max_priority_fee_per_gas),
-            "value": quantity(value), "nonce": format!("{nonce:#x}"), "data": hex_from_bytes(data), "chainId": format!("{chain_id:#x}"),
-        }] })
+    fn question(&self, transaction: &Unsigned) -> Value {
+        let (call, price) = transaction.parts();
+        let mut asked = json!({
+            "from": self.address.to_string(), "to": call.to.to_string(), "gas": format!("{:#x}", call.gas_limit),
+            "value": quantity(&call.value), "nonce": format!("{:#x}", call.nonce), "data": hex_from_bytes(&call.data), "chainId": format!("{:#x}", call.chain_id),
+        });
+        match transaction.tx_type() {
+            TxType::Legacy => asked["gasPrice"] = quantity(&price.max_fee_per_gas).into(),
+            TxType::Eip1559 => {
+                asked["maxFeePerGas"] = quantity(&price.max_fee_per_gas).into();
+                asked["maxPriorityFeePerGas"] = quantity(&price.max_priority_fee_per_gas).into();
+            }
+        }
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "eth_signTransaction", "params": [asked] })
     }
 }
 
 /// The first field in which what was signed is not what was asked for.
-fn difference(asked: &Eip1559, made: &Eip1559) -> Option<&'static str> {
+fn difference(asked: &Unsigned, made: &Unsigned) -> Option<&'static str> {
+    let ((call, price), (made_call, made_price)) = (asked.parts(), made.parts());
     let same = [
-        ("the chain id", asked.chain_id == made.chain_id),
-        ("the nonce", asked.nonce == made.nonce),
-        ("the target", asked.to == made.to),
-        ("the value", asked.value == made.value),
-        ("the data", asked.data == made.data),
-        ("the gas limit", asked.gas_limit == made.gas_limit),
-        ("the fee cap", asked.max_fee_per_gas == made.max_fee_per_gas),
-        ("the tip", asked.max_priority_fee_per_gas == made.max_priority_fee_per_gas),
+        ("the type", asked.tx_type() == made.tx_type()),
+        ("the chain id", call.chain_id == made_call.chain_id),
+        ("the nonce", call.nonce == made_call.nonce),
+        ("the target", call.to == made_call.to),
+        ("the value", call.value == made_call.value),
+        ("the data", call.data == made_call.data),
+        ("the gas limit", call.gas_limit == made_call.gas_limit),
+        ("the fee cap", price.max_fee_per_gas == made_price.max_fee_per_gas),
+        ("the tip", price.max_priority_fee_per_gas == made_price.max_priority_fee_per_gas),
     ];
     same.into_iter().find(|(_, same)| !same).map(|(field, _)| field)
 }
@@ -156,7 +166,7 @@ impl Signer for RemoteSigner {
         self.address
     }
 
-    fn sign<'a>(&'a self, transaction: &'a Eip1559) -> BoxFuture<'a, Result<Signature, Error>> {
+    fn sign<'a>(&'a self, transaction: &'a Unsigned) -> BoxFuture<'a, Result<Signature, Error>> {
         Box::pin(self.ask(transaction))
     }
 }
@@ -165,6 +175,7 @@ impl Signer for RemoteSigner {
 mod tests {
     use super::super::LocalSigner;
     use super::*;
+    use crate::domain::transaction::Eip1559;
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
@@ -186,7 +197,7 @@ mod tests {
     }
 
     async fn signed(signer: &LocalSigner, transaction: &Eip1559) -> String {
-        hex_from_bytes(&transaction.signed(&signer.sign(transaction).await.unwrap()).raw)
+        hex_from_bytes(&transaction.signed(&signer.sign(&transaction.clone().into()).await.unwrap()).raw)
     }
 
     /// A signer that gives one answer to each of `times` questions; the questions come back.
@@ -224,7 +235,7 @@ mod tests {
 
     async fn answered(answer: String) -> Result<Signature, Error> {
         let (signer, served) = place("200 OK", answer, 1);
-        let result = signer.sign(&asked()).await;
+        let result = signer.sign(&asked().into()).await;
         served.join().unwrap();
         result
     }
@@ -237,7 +248,7 @@ mod tests {
     async fn both_shapes_of_an_answer_give_the_signature_and_the_question_holds_the_whole_transaction() {
         let raw = signed(&key(1), &asked()).await;
         let (signer, served) = place("200 OK", result(&raw), 1);
-        let signature = signer.sign(&asked()).await.unwrap();
+        let signature = signer.sign(&asked().into()).await.unwrap();
         assert_eq!(hex_from_bytes(&asked().signed(&signature).raw), raw);
         let question = served.join().unwrap().remove(0);
         let body: Value = serde_json::from_str(question.split("\r\n\r\n").nth(1).unwrap()).unwrap();
@@ -277,6 +288,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_legacy_transaction_is_asked_for_by_its_one_price_and_another_type_is_refused() {
+        let (call, price) = Unsigned::from(asked()).parts();
+        let legacy = call.priced(TxType::Legacy, price);
+        let raw = hex_from_bytes(&legacy.signed(&key(1).sign(&legacy).await.unwrap()).raw);
+        let (signer, served) = place("200 OK", result(&raw), 1);
+        assert!(signer.sign(&legacy).await.is_ok());
+        let question = served.join().unwrap().remove(0);
+        assert!(question.contains("\"gasPrice\":\"0x9\"") && !question.contains("maxFeePerGas"), "{question}");
+        assert!(matches!(answered(result(&raw)).await, Err(Error::Foreign { field: "the type", .. })));
+    }
+
+    #[tokio::test]
     async fn a_refusal_and_a_fault_are_told_apart_and_show_no_url() {
         let refused =
             answered(json!({ "jsonrpc": "2.0", "id": 1, "error": { "code": -32000, "message": "locked\u{1b}[2J" } }).to_string()).await;
@@ -289,6 +312,6 @@ mod tests {
         }
         let pool = RemotePool { pool: "a:b".into(), url: "http://127.0.0.1:1".into(), addresses: vec![Address([1; 20])] };
         let signer = RemoteSigner::of_pool(&pool, Duration::from_secs(5)).unwrap().remove(0);
-        assert!(matches!(signer.sign(&asked()).await, Err(Error::Silent { why: "it is not reachable", .. })));
+        assert!(matches!(signer.sign(&asked().into()).await, Err(Error::Silent { why: "it is not reachable", .. })));
     }
 }

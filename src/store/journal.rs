@@ -2,7 +2,7 @@
 
 use super::arrays::{array, words};
 use super::{Db, Error, Reader};
-use crate::domain::fees::Price;
+use crate::domain::fees::{Price, TxType};
 use crate::domain::{job, lineage};
 use entity::ids::{ExecutionToken, JobId, LaneId, LineageId, WorkerId};
 use entity::states::{AttemptPurpose, LineageState, NoopReason};
@@ -20,6 +20,7 @@ pub struct Record {
     pub hash: Hash,
     pub purpose: AttemptPurpose,
     pub price: Price,
+    pub tx_type: TxType,
     pub gas_limit: i64,
     pub key_id: String,
     pub iv: [u8; 12],
@@ -44,6 +45,7 @@ pub async fn record(db: &Db, batch: &[Record]) -> Result<HashSet<LineageId>, Err
         array(batch.iter().map(|r| r.ciphertext.clone())),
         words(lineage::sources(lineage::Event::Journaled, LineageState::Signed)),
         array(batch.iter().map(|r| r.purpose.to_string())),
+        array(batch.iter().map(|r| r.tx_type.code())),
     ];
     let rows = db.rows("record_attempts", include_str!("sql/record_attempts.sql"), values).await?;
     rows.iter().map(|row| Ok(row.try_get("", "lineage_id")?)).collect()
@@ -137,6 +139,7 @@ pub struct StoredBytes {
     pub key_id: String,
     pub iv: [u8; 12],
     pub ciphertext: Vec<u8>,
+    pub tx_type: TxType,
 }
 
 /// The calls and newest bytes of lineages, in the order of their nonces.
@@ -144,9 +147,9 @@ pub struct StoredBytes {
 /// # Errors
 /// See [`Error`].
 pub async fn stored(db: &Reader, lineages: &[LineageId]) -> Result<Vec<Stored>, Error> {
-    let sql = "SELECT l.id, l.job_id, l.lane_id, l.state, l.chain_id, l.signer, l.nonce, l.to_address, l.value, l.data, l.gas_limit, l.noop_reason, a.ordinal, a.hash, a.key_id, a.iv, a.ciphertext
+    let sql = "SELECT l.id, l.job_id, l.lane_id, l.state, l.chain_id, l.signer, l.nonce, l.to_address, l.value, l.data, l.gas_limit, l.noop_reason, a.ordinal, a.hash, a.key_id, a.iv, a.ciphertext, a.tx_type
                FROM holdfast.lineages l
-               LEFT JOIN LATERAL (SELECT ordinal, hash, key_id, iv, ciphertext FROM holdfast.tx_attempts WHERE lineage_id = l.id ORDER BY ordinal DESC LIMIT 1) a ON true
+               LEFT JOIN LATERAL (SELECT ordinal, hash, key_id, iv, ciphertext, tx_type FROM holdfast.tx_attempts WHERE lineage_id = l.id ORDER BY ordinal DESC LIMIT 1) a ON true
                WHERE l.id = ANY ($1::uuid[]) ORDER BY l.lane_id, l.nonce";
     let rows = db.rows("stored_bytes", sql, vec![array(lineages.iter().map(|id| id.0))]).await?;
     rows.iter().map(stored_row).collect()
@@ -161,6 +164,7 @@ fn stored_row(row: &QueryResult) -> Result<Stored, Error> {
             key_id: row.try_get("", "key_id")?,
             iv: row.try_get::<Vec<u8>>("", "iv")?.try_into().map_err(|_| Error::Answer("an iv of a wrong length".into()))?,
             ciphertext: row.try_get("", "ciphertext")?,
+            tx_type: TxType::of(row.try_get("", "tx_type")?).ok_or_else(|| Error::Answer("an unknown type of transaction".into()))?,
         }),
     };
     Ok(Stored {

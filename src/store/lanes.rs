@@ -28,6 +28,8 @@ pub struct Lane {
     pub settled_nonce: i64,
     /// How many nonces may be open past `latest_nonce`.
     pub width: i32,
+    /// The sender has delegated itself (EIP-7702): one nonce may be open, whatever the width.
+    pub delegated: bool,
 }
 
 fn lane(row: &QueryResult) -> Result<Lane, Error> {
@@ -42,6 +44,7 @@ fn lane(row: &QueryResult) -> Result<Lane, Error> {
         latest_nonce: row.try_get("", "latest_nonce")?,
         settled_nonce: row.try_get("", "settled_nonce")?,
         width: row.try_get("", "width")?,
+        delegated: row.try_get("", "delegated")?,
     })
 }
 
@@ -50,7 +53,7 @@ fn lane(row: &QueryResult) -> Result<Lane, Error> {
 /// # Errors
 /// See [`Error`].
 pub async fn all(db: &Reader) -> Result<Vec<Lane>, Error> {
-    let sql = "SELECT id, chain_id, pool, signer, state, reason, next_nonce, latest_nonce, settled_nonce, width FROM holdfast.lanes ORDER BY id LIMIT 10000";
+    let sql = "SELECT id, chain_id, pool, signer, state, reason, next_nonce, latest_nonce, settled_nonce, width, delegated FROM holdfast.lanes ORDER BY id LIMIT 10000";
     db.rows("lanes", sql, vec![]).await?.iter().map(lane).collect()
 }
 
@@ -109,17 +112,19 @@ pub enum Reserved {
     Owned,
     /// The lane has no room, or its fence is closed.
     Full,
+    /// The balance that was seen does not cover the plan beside what is open.
+    Unfunded,
     /// Another execution has the job.
     Fenced,
     /// Somebody asked for cancellation; no nonce was bound.
     Cancelled,
 }
 
-/// Reserves nonces for all plans that wait, in one statement; answers in the order of the input.
+/// Reserves nonces for all plans that wait, in one statement; answers in the order of the input. The price is what they are counted at.
 ///
 /// # Errors
 /// `Conflict` when another replica bound one of the jobs at this very moment: asking again is safe.
-pub async fn reserve(db: &Db, lane: LaneId, batch: &[Wanted]) -> Result<Vec<Reserved>, Error> {
+pub async fn reserve(db: &Db, lane: LaneId, batch: &[Wanted], max_fee_per_gas: Wei) -> Result<Vec<Reserved>, Error> {
     let values = vec![
         lane.into(),
         array(batch.iter().map(|w| w.job.0)),
@@ -130,6 +135,7 @@ pub async fn reserve(db: &Db, lane: LaneId, batch: &[Wanted]) -> Result<Vec<Rese
         array(batch.iter().map(|w| w.value)),
         array(batch.iter().map(|w| w.data.clone())),
         array(batch.iter().map(|w| w.gas_limit)),
+        max_fee_per_gas.into(),
     ];
     let rows = db.rows("reserve", include_str!("sql/reserve.sql"), values).await?;
     if rows.len() != batch.len() {
@@ -146,6 +152,7 @@ fn reserved(row: &QueryResult) -> Result<Reserved, Error> {
         None if !row.try_get::<bool>("", "current")? => Reserved::Fenced,
         None if row.try_get::<bool>("", "owned")? => Reserved::Owned,
         None if row.try_get::<bool>("", "cancelled")? => Reserved::Cancelled,
+        None if row.try_get::<bool>("", "unfunded")? => Reserved::Unfunded,
         None => Reserved::Full,
     })
 }
@@ -225,7 +232,67 @@ pub async fn freeze(db: &Db, id: LaneId, holder: WorkerId, reason: &str) -> Resu
     Ok(db.execute("freeze_lane", sql, vec![id.into(), holder.into(), reason.into()]).await? == 1)
 }
 
-/// Pauses an active lane, or lets a lane that was paused for `reason` run again. Only the holder of the lease does this.
+/// What a lane's open nonces that the chain has not taken may cost, and what nodes said of them.
+#[derive(Clone, Debug, Default)]
+pub struct Committed {
+    pub amount: Wei,
+    pub open: i64,
+    /// Open ones whose newest answer is one of those that were asked for.
+    pub too_many: i64,
+    /// Gas limit and highest price of the lowest one, and its newest answer.
+    pub head: Option<(i64, Wei)>,
+    pub head_answer: Option<String>,
+}
+
+/// Sums up the nonces from `latest` on; unsigned ones count at `max_fee_per_gas`.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn committed(db: &Reader, id: LaneId, latest: i64, max_fee_per_gas: Wei, too_many: &[&str]) -> Result<Committed, Error> {
+    let answers = array(too_many.iter().map(|answer| (*answer).to_owned()));
+    let values = vec![id.into(), latest.into(), max_fee_per_gas.into(), answers];
+    let rows = db.rows("lane_funds", include_str!("sql/lane_funds.sql"), values).await?;
+    let Some(row) = rows.first() else { return Ok(Committed::default()) };
+    let (gas, price): (Option<i64>, Option<Wei>) = (row.try_get("", "head_gas")?, row.try_get("", "head_max_fee")?);
+    Ok(Committed {
+        amount: row.try_get("", "committed")?,
+        open: row.try_get("", "open")?,
+        too_many: row.try_get("", "too_many")?,
+        head: gas.zip(price),
+        head_answer: row.try_get("", "head_answer")?,
+    })
+}
+
+/// Notes the balance of a lane's signer.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn note_balance(db: &Db, id: LaneId, balance: Wei) -> Result<(), Error> {
+    let sql = "UPDATE holdfast.lanes SET balance = $2, balance_at = now() WHERE id = $1";
+    db.execute("note_balance", sql, vec![id.into(), balance.into()]).await?;
+    Ok(())
+}
+
+/// Notes whether a lane's signer has delegated itself (EIP-7702).
+///
+/// # Errors
+/// See [`Error`].
+pub async fn note_delegated(db: &Db, id: LaneId, delegated: bool) -> Result<bool, Error> {
+    let sql = "UPDATE holdfast.lanes SET delegated = $2, updated_at = now() WHERE id = $1 AND delegated <> $2";
+    Ok(db.execute("note_delegated", sql, vec![id.into(), delegated.into()]).await? == 1)
+}
+
+/// Changes how many nonces of a lane may be open.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn set_width(db: &Db, id: LaneId, holder: WorkerId, width: u32) -> Result<(), Error> {
+    let sql = "UPDATE holdfast.lanes SET width = $3, updated_at = now() WHERE id = $1 AND lease_holder = $2 AND lease_until > now()";
+    db.execute("set_width", sql, vec![id.into(), holder.into(), i32::try_from(width).unwrap_or(i32::MAX).into()]).await?;
+    Ok(())
+}
+
+/// Pauses an active lane, or (None) lets a lane run again that was paused for lack of money. Only the holder of the lease does this.
 ///
 /// # Errors
 /// See [`Error`].
@@ -235,7 +302,7 @@ pub async fn pause(db: &Db, id: LaneId, holder: WorkerId, reason: Option<&str>) 
             "UPDATE holdfast.lanes SET state = 'paused', reason = $3, updated_at = now() WHERE id = $1 AND lease_holder = $2 AND state = 'active'"
         }
         None => {
-            "UPDATE holdfast.lanes SET state = 'active', reason = $3, updated_at = now() WHERE id = $1 AND lease_holder = $2 AND state = 'paused'"
+            "UPDATE holdfast.lanes SET state = 'active', reason = $3, updated_at = now() WHERE id = $1 AND lease_holder = $2 AND state = 'paused' AND reason LIKE 'insufficient\\_funds%'"
         }
     };
     Ok(db.execute("pause_lane", sql, vec![id.into(), holder.into(), reason.map(ToOwned::to_owned).into()]).await? == 1)

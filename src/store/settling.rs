@@ -4,7 +4,7 @@
 use super::arrays::{array, words};
 use super::journal::sendable;
 use super::{Db, Error, Reader};
-use crate::domain::fees::Price;
+use crate::domain::fees::{Price, TxType};
 use crate::domain::{job, lineage};
 use entity::ids::{JobId, LaneId, LineageId, WorkerId};
 use entity::states::{AttemptPurpose, JobKind, JobState, LineageState, NoopReason};
@@ -99,8 +99,7 @@ pub struct Replacement {
     pub key_id: String,
     pub iv: [u8; 12],
     pub ciphertext: Vec<u8>,
-    /// EIP-2718.
-    pub tx_type: i16,
+    pub tx_type: TxType,
 }
 
 /// Commits further attempts, priced at the head `block`; says which lineages were written.
@@ -119,7 +118,7 @@ pub async fn replace(db: &Db, lane: LaneId, holder: WorkerId, block: i64, batch:
         array(batch.iter().map(|r| r.key_id.clone())),
         array(batch.iter().map(|r| r.iv.to_vec())),
         array(batch.iter().map(|r| r.ciphertext.clone())),
-        array(batch.iter().map(|r| r.tx_type)),
+        array(batch.iter().map(|r| r.tx_type.code())),
         lane.into(),
         holder.into(),
         words(lineage::sources(lineage::Event::ReplacementJournaled, LineageState::Replaced)),

@@ -97,7 +97,9 @@ catalogue! {
     gauge SIGNER_NONCE_LATEST = "holdfast_signer_nonce_latest" { chain, signer } "Nonce of the account in the newest block.";
     gauge SIGNER_IN_FLIGHT = "holdfast_signer_in_flight" { chain, signer } "Open nonces of a lane.";
     gauge SIGNER_LANE_STATE = "holdfast_signer_lane_state" { chain, signer, state: LANE_STATES } "1 for the state a lane is in, 0 for the others.";
-    gauge SIGNER_BALANCE_WEI = "holdfast_signer_balance_wei" { chain, signer } "Balance, rounded to what a gauge can hold; for alerts, never for arithmetic.";
+    gauge SIGNER_BALANCE = "holdfast_signer_balance_native" { chain, signer } "Balance in native currency, rounded to what a gauge can hold; for alerts, never for arithmetic.";
+    gauge SIGNER_BALANCE_FLOOR = "holdfast_signer_balance_floor_native" { chain, signer } "Below this balance the lane takes no work: the floor that was set, what is open with the next dearer attempt, one cheapest transaction.";
+    gauge SIGNER_WINDOW = "holdfast_signer_window" { chain, signer } "Most open nonces of a lane.";
     gauge SIGNER_OLDEST_PENDING_AGE = "holdfast_signer_oldest_pending_age_seconds" { chain, signer } "Age of the oldest open nonce.";
     counter SIGNER_POOL_EXHAUSTED = "holdfast_signer_pool_exhausted_total" { pool } "Times no lane of a pool had room.";
     gauge JOURNAL_KEY_SEALS = "holdfast_journal_key_seals" { key_id } "Rows that a journal key has sealed, counted ahead; 2^32 are the most that one key may.";

@@ -215,8 +215,10 @@ async fn a_lane_whose_signer_cannot_pay_pauses_and_goes_on_by_itself_when_it_is_
     let all = world.serve("all", &[]).await;
     world.accept_records(&all, 3).await;
     // Either simulation says so before a nonce, or the node does when it is sent; this node says it at sending.
-    eventually("the lane pauses", SOON, async || world.count("lanes WHERE state = 'paused' AND reason = 'insufficient_funds'").await == 1)
-        .await;
+    eventually("the lane pauses", SOON, async || {
+        world.count("lanes WHERE state = 'paused' AND reason LIKE 'insufficient_funds: it holds 0 %'").await == 1
+    })
+    .await;
     world.anvil.fund(signer, 10).await;
     world.until_completed(SOON).await;
     assert_eq!(world.rows("SELECT state FROM holdfast.lanes").await, ["active"]);

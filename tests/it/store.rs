@@ -119,6 +119,10 @@ fn submission(key: &str) -> Submission {
     Submission { id: JobId(Uuid::now_v7()), project: "tests".into(), key: key.into(), fingerprint: job.fingerprint(), job }
 }
 
+fn gwei() -> Wei {
+    Wei::from(1_000_000_000)
+}
+
 fn wanted(claim: &Claim) -> Wanted {
     let call_hash = Hash([1; 32]);
     Wanted { job: claim.job, token: claim.token, call_hash, to: RECORDER, value: Wei::ZERO, data: Vec::new(), gas_limit: 21_000 }
@@ -197,7 +201,7 @@ async fn non_01_fifty_allocators_at_once_give_dense_nonces_one_a_job() {
     let claims = place.claimed(&jobs, worker).await;
     let reserved = join_all(claims.chunks(4).map(async |some| {
         let plans: Vec<Wanted> = some.iter().map(wanted).collect();
-        lanes::reserve(&place.db, lane, &plans).await.expect("nonces")
+        lanes::reserve(&place.db, lane, &plans, gwei()).await.expect("nonces")
     }))
     .await;
     let nonces: BTreeSet<i64> = reserved
@@ -219,10 +223,10 @@ async fn non_01_a_job_that_owns_a_nonce_gets_no_second_one_and_a_full_lane_gives
     let (lane, worker) = (place.lane(SIGNER, 3).await, place.worker().await);
     let jobs = place.accepted(5).await;
     let plans: Vec<Wanted> = place.claimed(&jobs, worker).await.iter().map(wanted).collect();
-    let first = lanes::reserve(&place.db, lane, &plans).await.expect("nonces");
+    let first = lanes::reserve(&place.db, lane, &plans, gwei()).await.expect("nonces");
     let got = first.iter().filter(|one| matches!(one, Reserved::Nonce { .. })).count();
     assert_eq!((got, first[3], first[4]), (3, Reserved::Full, Reserved::Full));
-    let again = lanes::reserve(&place.db, lane, &plans[..1]).await.expect("answers");
+    let again = lanes::reserve(&place.db, lane, &plans[..1], gwei()).await.expect("answers");
     assert_eq!(again, [Reserved::Owned]);
     assert_eq!(place.text("SELECT next_nonce::text FROM holdfast.lanes").await, "3");
     place.end().await;
@@ -243,7 +247,7 @@ async fn exe_02_a_stale_token_worker_or_attempt_number_changes_no_row() {
         let answer = execution::finish(&place.db, &[finish], worker, RECHECK).await.expect("an answer");
         assert_eq!(answer, [Finished::Fenced], "{what}");
     }
-    assert_eq!(lanes::reserve(&place.db, lane, &[wanted(&stale)]).await.expect("an answer"), [Reserved::Fenced]);
+    assert_eq!(lanes::reserve(&place.db, lane, &[wanted(&stale)], gwei()).await.expect("an answer"), [Reserved::Fenced]);
     assert_eq!(place.count("lineages").await, 0);
     let after = place.text("SELECT j::text || o::text FROM holdfast.jobs j JOIN holdfast.outbox o ON o.job_id = j.id").await;
     assert_eq!(before, after);
@@ -405,7 +409,7 @@ async fn jrn_09_what_ended_on_the_chain_needs_its_receipt_and_its_proof() {
     let (lane, worker) = (place.lane(SIGNER, 16).await, place.worker().await);
     let jobs = place.accepted(1).await;
     let claims = place.claimed(&jobs, worker).await;
-    lanes::reserve(&place.db, lane, &[wanted(&claims[0])]).await.expect("a nonce");
+    lanes::reserve(&place.db, lane, &[wanted(&claims[0])], gwei()).await.expect("a nonce");
     for sql in [
         "UPDATE holdfast.lineages SET state = 'mined'",
         "UPDATE holdfast.lineages SET state = 'superseded', ended_at = now()",
@@ -513,7 +517,7 @@ async fn a_job_is_cancelled_before_a_nonce_and_only_by_a_noop_after_one() {
     assert_eq!(place.count("operator_actions WHERE operator_id = 'me' AND action = 'jobs.cancel'").await, 1);
     let claims = place.claimed(&jobs[1..], worker).await;
     assert_eq!(jobs::cancel(&place.db, jobs[1], None, None).await.expect("an answer"), jobs::Cancelled::Asked);
-    let reserved = lanes::reserve(&place.db, lane, &[wanted(&claims[0]), wanted(&claims[1])]).await.expect("answers");
+    let reserved = lanes::reserve(&place.db, lane, &[wanted(&claims[0]), wanted(&claims[1])], gwei()).await.expect("answers");
     assert!(matches!(reserved[..], [Reserved::Cancelled, Reserved::Nonce { nonce: 0, .. }]), "{reserved:?}");
     assert_eq!(jobs::cancel(&place.db, jobs[2], None, None).await.expect("an answer"), jobs::Cancelled::Noop);
     assert_eq!(jobs::cancel(&place.db, jobs[0], Some("another project"), None).await.expect("an answer"), jobs::Cancelled::Unknown);

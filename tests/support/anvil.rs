@@ -62,11 +62,15 @@ fn number(value: &Value) -> u64 {
 
 impl Anvil {
     pub async fn start(mining: Mining) -> Self {
+        Self::start_at(mining, "prague").await
+    }
+
+    pub async fn start_at(mining: Mining, hardfork: &str) -> Self {
         let program = programs(&std::env::temp_dir(), true).anvil.expect("anvil");
         let port = free_port();
         let port_text = port.to_string();
         let mut arguments = vec!["--quiet", "--host", "127.0.0.1", "--port", &port_text, "--accounts", "1", "--gas-limit", "100000000"];
-        arguments.extend(["--base-fee", "1000000000", "--hardfork", "prague", "--slots-in-an-epoch", "1", "--order", "fees"]);
+        arguments.extend(["--base-fee", "1000000000", "--hardfork", hardfork, "--slots-in-an-epoch", "1", "--order", "fees"]);
         let every = match mining {
             Mining::Every(time) => time.as_secs_f64().to_string(),
             Mining::OnDemand => String::new(),

@@ -110,7 +110,7 @@ async fn journaled(world: &World) -> Vec<String> {
         world.sent().iter().filter(|sent| !known.contains(&sent.transaction.hash)).map(|sent| format!("{:?}", sent.transaction)).collect();
     let unreadable: u64 = world.providers.iter().map(super::rpc_proxy::RpcProxy::unreadable).sum();
     if unreadable > 0 {
-        faults.push(format!("{unreadable} transactions that are no well-formed type 2"));
+        faults.push(format!("{unreadable} transactions that are not well-formed"));
     }
     faults
 }

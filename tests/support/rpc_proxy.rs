@@ -31,6 +31,7 @@ enum Verb {
     HookAfter(Hook),
     StrictNonce,
     MaxSlots(u64),
+    RefuseBeyond(u64, &'static str),
     Replacement {
         needs_more: bool,
     },
@@ -208,6 +209,11 @@ impl RpcProxy {
     /// Answers a hash but drops nonces above the chain's next nonce + `slots` - 1.
     pub fn max_slots(&self, slots: u64) -> Rule {
         self.rule(SEND, Verb::MaxSlots(slots))
+    }
+
+    /// Refuses nonces above the chain's next nonce + `slots` - 1 with these words.
+    pub fn refuse_beyond(&self, slots: u64, words: &'static str) -> Rule {
+        self.rule(SEND, Verb::RefuseBeyond(slots, words))
     }
 
     /// A replacement needs tip and cap each higher and at least 10 % more, rounded down.
@@ -462,6 +468,10 @@ impl Inner {
             Verb::MaxSlots(slots) => {
                 let next = self.nonce(new.from, "latest").await?;
                 (new.nonce >= next + slots).then(|| json!({ "result": new.hash }))
+            }
+            Verb::RefuseBeyond(slots, words) => {
+                let next = self.nonce(new.from, "latest").await?;
+                (new.nonce >= next + slots).then(|| error((*words).to_owned())).flatten()
             }
             Verb::Replacement { needs_more } => {
                 let old = self.pool.lock().unwrap().get(&(new.from, new.nonce)).cloned().filter(|old| old.hash != new.hash)?;

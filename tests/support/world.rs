@@ -31,6 +31,7 @@ const FINAL: [&str; 6] = ["completed", "not_actionable", "reverted", "dead", "qu
 pub struct Setup {
     pub lanes: usize,
     pub mining: Mining,
+    pub hardfork: &'static str,
     /// The nonce of every signer before the program sees it.
     pub first_nonce: u64,
     pub redis: Redis,
@@ -52,6 +53,7 @@ impl Default for Setup {
         Self {
             lanes: 1,
             mining: Mining::Every(Duration::from_millis(200)),
+            hardfork: "prague",
             first_nonce: 0,
             redis: Redis::Shared,
             postgres_proxy: false,
@@ -157,7 +159,7 @@ impl World {
             Some(own) => own,
             None => parts::shared(),
         };
-        let (anvil, database) = tokio::join!(Anvil::start(setup.mining), servers.database());
+        let (anvil, database) = tokio::join!(Anvil::start_at(setup.mining, setup.hardfork), servers.database());
         let pool = PgPoolOptions::new().max_connections(3).connect(database.owner.expose_secret()).await.expect("the owner logs in");
         let mut providers = Vec::new();
         for host in PROVIDERS {

@@ -8,7 +8,7 @@ mod standing;
 
 use super::rpc_quorum::{self, Desk, View};
 use super::supervisor::Probe;
-use super::{Beat, Stage, Wake, tx_journal};
+use super::{Beat, Stage, Wake, lane_funds, tx_journal};
 use crate::chain::BlockTag;
 use crate::domain::lane_round::{self, At, Consumed, OpenNonce};
 use crate::domain::quorum::Decision;
@@ -20,6 +20,7 @@ use crate::store::{self, Db};
 use crate::telemetry::metrics;
 use entity::ids::{LaneId, WorkerId};
 use entity::states::LaneState;
+use entity::values::Address;
 use futures::FutureExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +35,8 @@ struct Work {
     desk: Arc<Desk>,
     lane: LaneId,
     holder: WorkerId,
+    funds: Arc<lane_funds::Watch>,
+    signer: Address,
 }
 
 /// Starts one actor a lane. Each is woken by every new block of its chain.
@@ -49,7 +52,15 @@ pub fn start(
     let mut probes = Vec::new();
     for lane in lanes {
         let Some(desk) = chains.desk(lane.chain_id) else { continue };
-        let work = Work { db: db.clone(), journal: journal.clone(), desk: desk.clone(), lane: lane.id, holder };
+        let work = Work {
+            db: db.clone(),
+            journal: journal.clone(),
+            desk: desk.clone(),
+            lane: lane.id,
+            holder,
+            funds: Arc::default(),
+            signer: lane.signer,
+        };
         let wake = Wake::default();
         let (mut blocks, waker, stop) = (desk.watch(), wake.clone(), stage.root.token().clone());
         stage.runtime.spawn(async move {
@@ -76,7 +87,10 @@ impl Work {
     async fn round(&self) -> Result<(), store::Error> {
         let Some(view) = self.desk.view() else { return Ok(()) };
         let lease = self.desk.settings.reconcile * 3 + Duration::from_secs(5);
-        let Some(Leased { lane, head_for }) = store::lanes::lease(&self.db, self.lane, self.holder, lease).await? else { return Ok(()) };
+        let Some(Leased { lane, head_for }) = store::lanes::lease(&self.db, self.lane, self.holder, lease).await? else {
+            self.funds.rest(&self.desk, &self.signer.to_string());
+            return Ok(());
+        };
         let (seen, pending) = self.consumed(&lane, view).await;
         // Where the depth cannot be read the newest count still opens the window.
         let noted = Consumed { settled: seen.settled.or(Some(lane.settled_nonce)), ..seen };
@@ -88,13 +102,18 @@ impl Work {
         }
         let open = self.journal.open(self.lane, 0, LOOK).await?;
         self.show(&lane, seen, pending, &open);
+        let look = lane_funds::Round { db: &self.db, desk: &self.desk, lane: &lane, holder: self.holder, latest: seen.latest, view };
+        let topped_up = self.funds.watch(&look).await?;
         let nonces: Vec<OpenNonce<'_>> = open.iter().map(nonce).collect();
         // What is frozen ends nothing and prices nothing; its bytes live on.
         if let Some(settled) = seen.settled.filter(|_| lane.state != LaneState::Frozen) {
             self.end(&lane, &open, &nonces, settled, view).await?;
         }
+        if topped_up {
+            self.send_head(&nonces, seen.latest).await?;
+        }
         let head_for = lane_round::head_for(seen.latest, lane.latest_nonce, head_for);
-        self.push(&lane, &nonces, seen.latest, head_for, view).await
+        self.push(&lane, &open, &nonces, seen.latest, head_for, view).await
     }
 
     /// How many nonces the account has used up: at the newest block, at TX_CONFIRMATIONS below it, and with what a pool has.

@@ -3,28 +3,36 @@
 use super::rpc_quorum::View;
 use super::{Work, number, tx_journal};
 use crate::chain::SendOutcome;
-use crate::domain::fees::Quote;
-use crate::domain::lane_round::{self, Heed, Look, OpenNonce, UNFUNDED};
-use crate::domain::replacement::Rules;
-use crate::domain::rpc_verdict::{Class, Verdict};
+use crate::domain::fees;
+use crate::domain::lane_round::{self, Look, OpenNonce};
+use crate::domain::replacement::{Rules, Step};
+use crate::domain::rpc_verdict::Class;
+use crate::domain::window;
 use crate::store;
 use crate::store::lanes::Lane;
+use crate::store::settling::Open;
 use crate::telemetry::metrics;
-use entity::ids::LineageId;
+use entity::ids::{LaneId, LineageId};
+use std::collections::HashMap;
 use std::time::Duration;
 
 impl Work {
     pub(super) async fn push(
         &self,
         lane: &Lane,
+        rows: &[Open],
         open: &[OpenNonce<'_>],
         latest: Option<i64>,
         head_for: Option<Duration>,
         view: View,
     ) -> Result<(), store::Error> {
-        let market = Quote { base_fee: view.fees.base_fee, priority_fee: view.fees.priority_fee };
+        let market = view.fees.market();
         let look = Look { state: lane.state, latest, head_for, block: view.reached, market, calm: self.desk.chain.calm() };
-        let wanted = lane_round::wanted(open, &look, &self.rules());
+        let (gas, rules): (HashMap<_, _>, _) = (rows.iter().map(|row| (row.lineage, row.gas_limit)).collect(), self.rules());
+        let wanted = lane_round::wanted_by(open, &look, |one| match held_back(one, lane, latest, rules.patience) {
+            Some(step) => Err(step),
+            None => Ok(self.at_gas(rules, gas.get(&one.lineage).copied().unwrap_or_default())),
+        });
         if !wanted.give_up.is_empty() {
             let said = |(lineage, class): &(LineageId, Class)| (*lineage, format!("every endpoint answered {class}"));
             let given_up: Vec<_> = wanted.give_up.iter().map(said).collect();
@@ -40,23 +48,19 @@ impl Work {
         }
         if !wanted.sign.is_empty() {
             let outcomes = self.journal.replace(self.lane, self.holder, number(view.reached), &wanted.sign).await;
-            self.heeded(lane, outcomes).await?;
+            heeded(self.lane, outcomes)?;
         }
         if wanted.send.is_empty() {
             return Ok(());
         }
-        self.heeded(lane, self.journal.resend(self.lane, self.holder, &wanted.send, "overdue").await).await
+        heeded(self.lane, self.journal.resend(self.lane, self.holder, &wanted.send, "overdue").await)
     }
 
-    async fn heeded(&self, lane: &Lane, outcomes: Result<Vec<SendOutcome>, tx_journal::Error>) -> Result<(), store::Error> {
-        match outcomes {
-            Ok(outcomes) => self.heed(lane, outcomes.first().map(|outcome| outcome.verdict)).await,
-            Err(tx_journal::Error::Store(error)) => Err(error),
-            Err(error) => {
-                tracing::error!(event = "resend_failed", lane = %self.lane, %error, "journaled bytes were not sent again");
-                Ok(())
-            }
-        }
+    /// The head alone, at once: its signer was topped up.
+    pub(super) async fn send_head(&self, open: &[OpenNonce<'_>], latest: Option<i64>) -> Result<(), store::Error> {
+        let unmined = |one: &&OpenNonce<'_>| latest.is_none_or(|latest| one.nonce >= latest);
+        let Some(head) = open.iter().find(unmined) else { return Ok(()) };
+        heeded(self.lane, self.journal.resend(self.lane, self.holder, &[head.lineage], "funded").await)
     }
 
     fn rules(&self) -> Rules {
@@ -72,18 +76,37 @@ impl Work {
         }
     }
 
-    /// Pauses the lane when its signer cannot pay for the head, and lets it go on when the head is taken again.
-    async fn heed(&self, lane: &Lane, head: Option<Verdict>) -> Result<(), store::Error> {
-        match lane_round::heed(lane.state, lane.reason.as_deref(), head) {
-            Some(Heed::Pause) => {
-                tracing::warn!(event = "lane_paused", lane = %self.lane, signer = %lane.signer, reason = UNFUNDED, "the signer cannot pay: top it up, the lane goes on by itself");
-                store::lanes::pause(&self.db, self.lane, self.holder, Some(UNFUNDED)).await?;
-            }
-            Some(Heed::Resume) => {
-                store::lanes::pause(&self.db, self.lane, self.holder, None).await?;
-            }
-            None => {}
+    /// The rules with the limit on a whole fee, at the gas of this nonce.
+    fn at_gas(&self, rules: Rules, gas_limit: i64) -> Rules {
+        let (total, gas) = (self.desk.settings.max_total_fee, gas_limit.unsigned_abs());
+        Rules {
+            limit: fees::limit_at(gas, rules.limit, total),
+            noop_limit: fees::limit_at(gas.min(tx_journal::NOOP_GAS_MAX.unsigned_abs()), rules.noop_limit, total),
+            ..rules
         }
-        Ok(())
+    }
+}
+
+/// A nonce behind the head that the node had no room for: it goes again once it is inside the window, and not before.
+fn held_back(one: &OpenNonce<'_>, lane: &Lane, latest: Option<i64>, patience: Duration) -> Option<Step> {
+    let answer = one.unmined.answer?;
+    let ahead = one.nonce - latest.unwrap_or(lane.latest_nonce);
+    if ahead <= 0 || !window::is_too_many(answer) {
+        return None;
+    }
+    let width = if lane.delegated { lane.width.min(window::DELEGATED) } else { lane.width };
+    let has_room = ahead < i64::from(width) && one.unmined.since_sent.is_none_or(|since| since >= patience);
+    Some(if has_room { Step::Send } else { Step::Wait })
+}
+
+/// What was answered is on the rows; what the next round does follows from there.
+fn heeded(lane: LaneId, outcomes: Result<Vec<SendOutcome>, tx_journal::Error>) -> Result<(), store::Error> {
+    match outcomes {
+        Ok(_) => Ok(()),
+        Err(tx_journal::Error::Store(error)) => Err(error),
+        Err(error) => {
+            tracing::error!(event = "resend_failed", %lane, %error, "journaled bytes were not sent again");
+            Ok(())
+        }
     }
 }

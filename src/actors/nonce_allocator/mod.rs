@@ -28,6 +28,8 @@ pub struct Plan {
     pub value: Wei,
     pub data: Vec<u8>,
     pub gas_limit: i64,
+    /// What it would offer now, in wei per gas: the lane has to be able to pay it.
+    pub max_fee_per_gas: Wei,
 }
 
 /// How a plan ended.
@@ -36,6 +38,8 @@ pub enum Outcome {
     Submitted(Submitted),
     /// The lane has no room now; no nonce was bound.
     Full,
+    /// The signer cannot pay for it beside what it has open; no nonce was bound.
+    Unfunded,
     /// The job owns a nonce from an earlier execution: resume it.
     Owned,
     Cancelled,
@@ -109,10 +113,11 @@ fn wanted(lane: &Lane, plan: &Plan) -> Wanted {
 
 async fn take(db: &Db, journal: &tx_journal::Handle, lane: &Lane, batch: Vec<Plan>) -> Vec<Outcome> {
     let wanted: Vec<Wanted> = batch.iter().map(|plan| wanted(lane, plan)).collect();
-    let mut reserved = store::lanes::reserve(db, lane.id, &wanted).await;
+    let price = batch.iter().map(|plan| plan.max_fee_per_gas).max().unwrap_or_default();
+    let mut reserved = store::lanes::reserve(db, lane.id, &wanted, price).await;
     if matches!(reserved, Err(store::Error::Conflict(_))) {
         // Another replica bound one of these jobs between our look and our write; the second look sees it.
-        reserved = store::lanes::reserve(db, lane.id, &wanted).await;
+        reserved = store::lanes::reserve(db, lane.id, &wanted, price).await;
     }
     fail::point("lane.reserved");
     let reserved = match reserved {
@@ -122,7 +127,7 @@ async fn take(db: &Db, journal: &tx_journal::Handle, lane: &Lane, batch: Vec<Pla
     let mut to_sign = Vec::new();
     for (plan, got) in batch.into_iter().zip(&reserved) {
         if let Reserved::Nonce { lineage, nonce } = *got {
-            let Plan { job, token, to, value, data, gas_limit } = plan;
+            let Plan { job, token, to, value, data, gas_limit, max_fee_per_gas: _ } = plan;
             to_sign.push(ToSign {
                 lineage,
                 job,
@@ -145,6 +150,7 @@ async fn take(db: &Db, journal: &tx_journal::Handle, lane: &Lane, batch: Vec<Pla
             Reserved::Nonce { .. } => sent.next().unwrap_or(Outcome::Unfinished(tx_journal::Error::Lost)),
             Reserved::Owned => Outcome::Owned,
             Reserved::Full => Outcome::Full,
+            Reserved::Unfunded => Outcome::Unfunded,
             Reserved::Cancelled => Outcome::Cancelled,
             Reserved::Fenced => {
                 metrics::EXECUTION_FENCED.add(1, &["reserve"]);

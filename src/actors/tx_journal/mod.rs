@@ -6,12 +6,13 @@ mod seals;
 mod send;
 
 pub use crate::domain::lane_round::Priced;
+pub use replace::NOOP_GAS_MAX;
 pub use send::Submitted;
 
 use super::rpc_quorum;
 use super::{Door, DoorError, Fold, Stage};
-use crate::domain::fees::{self, Price, Quote};
-use crate::domain::transaction::Eip1559;
+use crate::domain::fees::{self, Price, TxType};
+use crate::domain::transaction::{Unpriced, Unsigned};
 use crate::fail;
 use crate::signer::{self, Binding, Keyring, Sealed, Vault};
 use crate::store::journal::{Record, Stored};
@@ -130,27 +131,26 @@ impl Handle {
 }
 
 impl Work {
-    fn price(&self, one: &ToSign) -> Result<Price, Error> {
+    fn price(&self, one: &ToSign, gas_limit: u64) -> Result<(TxType, Price), Error> {
         let desk = self.chains.desk(one.chain_id).ok_or(Error::NoChain(one.chain_id))?;
         let view = desk.view().ok_or(Error::NoMarket(one.chain_id))?;
-        let quote = Quote { base_fee: view.fees.base_fee, priority_fee: view.fees.priority_fee };
-        Ok(fees::price(quote, desk.settings.min_priority_fee, desk.settings.max_fee_per_gas)?)
+        let settings = &desk.settings;
+        let limit = fees::limit_at(gas_limit, settings.max_fee_per_gas, settings.max_total_fee);
+        Ok((view.fees.tx_type, fees::first(view.fees.tx_type, view.fees.market(), settings.min_priority_fee, limit)?))
     }
 
     fn draft(&self, one: &ToSign) -> Result<Draft, Error> {
-        let price = self.price(one)?;
         let number = |value: i64| u64::try_from(value).map_err(|_| Error::Sign("a negative number".into()));
-        let transaction = Eip1559 {
+        let call = Unpriced {
             chain_id: number(one.chain_id)?,
             nonce: number(one.nonce)?,
-            max_priority_fee_per_gas: price.max_priority_fee_per_gas,
-            max_fee_per_gas: price.max_fee_per_gas,
             gas_limit: number(one.gas_limit)?,
             to: one.to,
             value: one.value,
             data: one.data.clone(),
         };
-        Ok(Draft { lineage: one.lineage, signer: one.signer, transaction, price })
+        let (tx_type, price) = self.price(one, call.gas_limit)?;
+        Ok(Draft { lineage: one.lineage, signer: one.signer, transaction: call.priced(tx_type, price), price })
     }
 
     async fn commit(&self, batch: Vec<ToSign>) -> Vec<Answer> {
@@ -212,9 +212,9 @@ impl Work {
     fn seal(&self, draft: Draft, signature: &crate::domain::transaction::Signature) -> Result<SealedDraft, Error> {
         let Draft { lineage, signer, transaction, price } = draft;
         let signed = transaction.signed(signature);
-        let binding = Binding { lineage, chain_id: transaction.chain_id, signer, nonce: transaction.nonce, hash: signed.hash };
+        let binding = Binding { lineage, chain_id: transaction.chain_id(), signer, nonce: transaction.nonce(), hash: signed.hash };
         let sealed = self.vault.seal(&binding, &signed.raw).map_err(|e| Error::Vault(e.to_string()))?;
-        Ok(SealedDraft { hash: signed.hash, raw: signed.raw, price, sealed })
+        Ok(SealedDraft { hash: signed.hash, raw: signed.raw, price, tx_type: transaction.tx_type(), sealed })
     }
 
     /// The bytes of a journaled lineage, or None while it is unsigned.
@@ -242,7 +242,7 @@ impl Work {
 struct Draft {
     lineage: LineageId,
     signer: Address,
-    transaction: Eip1559,
+    transaction: Unsigned,
     price: Price,
 }
 
@@ -251,11 +251,12 @@ struct SealedDraft {
     hash: Hash,
     raw: Vec<u8>,
     price: Price,
+    tx_type: TxType,
     sealed: Sealed,
 }
 
 fn journaled(one: &ToSign, draft: SealedDraft) -> (Record, Journaled) {
-    let SealedDraft { hash, raw, price, sealed } = draft;
+    let SealedDraft { hash, raw, price, tx_type, sealed } = draft;
     let record = Record {
         lineage: one.lineage,
         job: one.job,
@@ -263,6 +264,7 @@ fn journaled(one: &ToSign, draft: SealedDraft) -> (Record, Journaled) {
         hash,
         purpose: one.purpose,
         price,
+        tx_type,
         gas_limit: one.gas_limit,
         key_id: sealed.key_id,
         iv: sealed.iv,

@@ -2,7 +2,8 @@
 
 use super::{Draft, Error, Handle, Priced, is_open};
 use crate::chain::{RawTx, SendOutcome};
-use crate::domain::transaction::Eip1559;
+use crate::domain::fees::TxType;
+use crate::domain::transaction::Unpriced;
 use crate::fail;
 use crate::store::journal::Stored;
 use crate::store::settling::{self, EndBlock, Ended, Loss, Open, Replacement, Settled, Superseded};
@@ -15,7 +16,7 @@ use std::collections::HashMap;
 
 /// Gas of a transfer of nothing. Chains that count more than the transfer itself (rollups, a delegated sender) need more of it.
 const NOOP_GAS_MIN: i64 = 21_000;
-const NOOP_GAS_MAX: i64 = 100_000;
+pub const NOOP_GAS_MAX: i64 = 100_000;
 
 impl Handle {
     /// Signs, keeps and sends further attempts, priced at the head `block`; gives the answers to those that were written, in the order of
@@ -50,7 +51,7 @@ impl Handle {
                 key_id: sealed.sealed.key_id,
                 iv: sealed.sealed.iv,
                 ciphertext: sealed.sealed.ciphertext,
-                tx_type: 2,
+                tx_type: sealed.tx_type,
             });
             raws.insert(one.lineage, RawTx { bytes: sealed.raw, hash: sealed.hash });
         }
@@ -199,15 +200,10 @@ pub(super) fn content(one: &Stored, purpose: AttemptPurpose) -> (Address, Wei, V
 fn draft(one: &Stored, priced: &Priced) -> Result<Draft, Error> {
     let number = |value: i64| u64::try_from(value).map_err(|_| Error::Sign("a negative number".into()));
     let (to, value, data) = content(one, priced.purpose);
-    let transaction = Eip1559 {
-        chain_id: number(one.chain_id)?,
-        nonce: number(one.nonce)?,
-        max_priority_fee_per_gas: priced.price.max_priority_fee_per_gas,
-        max_fee_per_gas: priced.price.max_fee_per_gas,
-        gas_limit: number(gas(one, priced.purpose))?,
-        to,
-        value,
-        data,
-    };
-    Ok(Draft { lineage: one.lineage, signer: one.signer, transaction, price: priced.price })
+    let gas_limit = number(gas(one, priced.purpose))?;
+    let call = Unpriced { chain_id: number(one.chain_id)?, nonce: number(one.nonce)?, gas_limit, to, value, data };
+    // Pools refuse a replacement of another type, whatever the chain has come to take meanwhile.
+    let tx_type = one.bytes.as_ref().map_or(TxType::Eip1559, |bytes| bytes.tx_type);
+    let price = priced.price.shaped(tx_type);
+    Ok(Draft { lineage: one.lineage, signer: one.signer, transaction: call.priced(tx_type, price), price })
 }

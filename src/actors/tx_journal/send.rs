@@ -3,6 +3,8 @@
 
 use super::{Error, Handle, Journaled, ToSign, Work, is_open, replace};
 use crate::chain::{RawTx, SendOutcome};
+use crate::domain::rpc_verdict::{Class, Verdict, verdict};
+use crate::domain::window;
 use crate::fail;
 use crate::store::journal::{Sent, Stored};
 use crate::store::{self};
@@ -158,6 +160,21 @@ fn to_sign(stored: &Stored, token: ExecutionToken) -> ToSign {
 impl Work {
     pub(super) async fn give(&self, chain_id: i64, raws: Vec<RawTx>) -> Vec<SendOutcome> {
         let Some(desk) = self.chains.desk(chain_id) else { return Vec::new() };
-        desk.chain.send_raw(raws).await
+        if !window::strict_order(desk.settings.profile) {
+            return desk.chain.send_raw(raws).await;
+        }
+        let mut outcomes: Vec<SendOutcome> = Vec::with_capacity(raws.len());
+        for raw in raws {
+            // What comes before its turn is not kept there: it stays with us until the one before it was taken.
+            let in_turn = outcomes.last().is_none_or(|before| matches!(before.verdict, Verdict::Accepted | Verdict::NonceTooLow));
+            match in_turn {
+                true => outcomes.extend(desk.chain.send_raw(vec![raw]).await),
+                false => {
+                    let endpoint = outcomes.last().map(|before| before.endpoint.clone()).unwrap_or_default();
+                    outcomes.push(SendOutcome { class: Class::NotSent, verdict: verdict(Class::NotSent), endpoint, message: None });
+                }
+            }
+        }
+        outcomes
     }
 }

@@ -38,7 +38,7 @@ pub async fn raw_node(world: &World, count: u32) -> Result<Duration, Error> {
         })
     });
     let transactions = transactions.collect::<Result<Vec<_>, Error>>()?;
-    let signatures = sign_many(transactions.iter().map(|one| (signer.clone(), one.clone())).collect()).await;
+    let signatures = sign_many(transactions.iter().map(|one| (signer.clone(), one.clone().into())).collect()).await;
     let mut raws = Vec::with_capacity(transactions.len());
     for (transaction, signature) in transactions.iter().zip(signatures) {
         let signed = transaction.signed(&signature?);

@@ -5,7 +5,8 @@
 //! Postgres refused would take the others down with it.
 
 use super::NewJob;
-use crate::domain::transaction::{MAX_DATA_BYTES, least_gas_limit};
+use crate::domain::gas;
+use crate::domain::transaction::MAX_DATA_BYTES;
 use crate::domain::{abi, encoding};
 use chrono::{DateTime, TimeDelta, Utc};
 use entity::states::JobKind;
@@ -238,7 +239,7 @@ impl<'a> Reader<'a> {
 
     fn gas_limit(&mut self, data: Option<&[u8]>) -> Option<i64> {
         let amount = self.amount("gas_limit")?;
-        let least = least_gas_limit(data.unwrap_or_default());
+        let least = gas::least(data.unwrap_or_default());
         if amount < Wei::from(least) || amount > Wei::from(MAX_GAS_LIMIT) {
             self.fault("gas_limit", "out-of-range", format!("must be from {least} (what this call costs at least) to {MAX_GAS_LIMIT}"));
             return None;

@@ -140,7 +140,7 @@ fn call_data_is_hex_of_whole_bytes_up_to_the_cap() {
 
 #[test]
 fn a_gas_limit_below_what_the_call_costs_is_refused() {
-    let least = least_gas_limit(&[1, 255]);
+    let least = gas::least(&[1, 255]);
     assert_eq!(read(&changed("gas_limit", json!(least.to_string()))).unwrap().gas_limit, Some(i64::try_from(least).unwrap()));
     for gas in [(least - 1).to_string(), "0".into(), "16777217".into(), "18446744073709573000".into()] {
         assert_eq!(one(&changed("gas_limit", json!(gas))), ("/gas_limit".into(), "out-of-range"), "{gas}");

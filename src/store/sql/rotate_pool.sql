@@ -1,6 +1,6 @@
 -- Hands the place of a signer in a pool over to another, or says which gate refuses: the fence of the old one is closed, nothing of it is
 -- open, its newest retirement proof passed and is young; the new one is held by a live process (or the operator says that it will be).
--- Everything happens here or nothing. Locks: both lanes. Served by: lanes_chain_id_signer_key, lineages_open, retirement_proofs_by_subject.
+-- Everything happens here or nothing. Locks: both lanes. Served by: lanes_chain_id_signer_key, retirement_proofs_by_subject.
 WITH old AS (
     SELECT l.id, l.state, l.pool, EXISTS (SELECT 1 FROM holdfast.lineages o WHERE o.lane_id = l.id AND o.state = ANY ($12::text[])) AS open
     FROM holdfast.lanes l WHERE l.chain_id = $1 AND l.signer = $3 FOR UPDATE OF l

@@ -4,6 +4,7 @@ use super::{CHAIN, Place, SIGNER, claim, failed, wanted};
 use crate::support::wait::eventually;
 use entity::ids::{JobId, LaneId};
 use entity::states::AttemptOutcome;
+use entity::values::Wei;
 use holdfast::domain::job::Event;
 use holdfast::store::execution::{self, Claimed, Finish, Finished};
 use holdfast::store::lanes::{self, Reserved};
@@ -64,7 +65,13 @@ async fn an_execution_never_ends_a_job_that_owns_a_nonce() {
     let (lane, worker) = (place.lane(SIGNER, 16).await, place.worker().await);
     let claims = place.claimed(&place.accepted(3).await, worker).await;
     let wants: Vec<_> = claims.iter().map(wanted).collect();
-    assert!(lanes::reserve(&place.db, lane, &wants).await.expect("nonces").iter().all(|got| matches!(got, Reserved::Nonce { .. })));
+    assert!(
+        lanes::reserve(&place.db, lane, &wants, Wei::from(1))
+            .await
+            .expect("nonces")
+            .iter()
+            .all(|got| matches!(got, Reserved::Nonce { .. }))
+    );
     let ends = [
         (Event::NothingToDo, AttemptOutcome::NotActionable),
         (Event::BudgetSpent, AttemptOutcome::Dead),
@@ -117,11 +124,11 @@ async fn nonces_that_the_chain_has_used_up_are_given_to_nobody_and_the_fence_fol
     lanes::lease(&place.db, lane, worker, Duration::from_secs(60)).await.expect("the lease").expect("free");
     let seen = |latest, settled| Observed { latest, settled, pending: None, block: 9 };
     assert!(!lanes::observe(&place.db, lane, worker, seen(5, 0)).await.expect("noted"));
-    assert_eq!(lanes::reserve(&place.db, lane, &[wanted(&claims[0])]).await.expect("an answer"), [Reserved::Full]);
+    assert_eq!(lanes::reserve(&place.db, lane, &[wanted(&claims[0])], Wei::from(1)).await.expect("an answer"), [Reserved::Full]);
     assert!(lanes::pick(&place.db, CHAIN, super::POOL, 1, &[SIGNER]).await.expect("dealt").is_empty());
     assert!(lanes::observe(&place.db, lane, worker, seen(5, 5)).await.expect("noted"), "the fence has followed");
     assert_eq!(place.count("operator_actions WHERE action = 'lanes.adopt_used_nonces'").await, 1);
-    let reserved = lanes::reserve(&place.db, lane, &[wanted(&claims[0])]).await.expect("an answer");
+    let reserved = lanes::reserve(&place.db, lane, &[wanted(&claims[0])], Wei::from(1)).await.expect("an answer");
     assert!(matches!(reserved[..], [Reserved::Nonce { nonce: 5, .. }]), "{reserved:?}");
     // A reorganisation takes the newest count back, and the wait for the head starts anew.
     lanes::observe(&place.db, lane, worker, seen(4, 5)).await.expect("noted");
