@@ -340,7 +340,7 @@ async fn what_each_provider_can_do_is_shown_to_operators() {
     assert_eq!(endpoint(&world, &all, &world.providers[1]).await["block_receipts"], false);
     let urls: Vec<_> = world.providers.iter().map(|provider| provider.url.as_str()).collect();
     let (urls, writer) = (urls.join(","), world.writer().url.as_str());
-    let chain = [("RPC_URL", writer), ("RPC_READ_URLS", &*urls)];
+    let chain = [("RPC_URL", writer), ("RPC_READ_URLS", &*urls), ("REDIS_URL", world.redis_url.as_str())];
     let (code, text) = command::run(&world, &["status", "-o", "json"], &chain).await;
     let document = text.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{code}: {text}"));
     let status = serde_json::from_str::<Value>(document).expect("JSON")["data"].take();
