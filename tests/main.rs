@@ -16,6 +16,7 @@ mod it {
     mod delivery_rows;
     mod embedded;
     mod invariants;
+    mod keys_cases;
     mod lane_rows;
     mod local_parts;
     mod nonces;
