@@ -6,6 +6,7 @@ use crate::support::command::{self, run};
 use crate::support::wait::eventually;
 use crate::support::world::{Instance, POOL, SOON, Setup, World};
 use entity::values::{Address, hex_from_bytes};
+use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 use std::sync::Arc;
@@ -549,6 +550,80 @@ async fn jrn_14_commands_and_admin_api_show_the_journal_without_its_bytes() {
     }
     mined_to_the_end(&world).await;
     world.finish().await;
+}
+
+/// This URL with another login.
+fn with_login(url: &str, login: &str, password: &str) -> String {
+    let (scheme, rest) = url.split_once("://").expect("a URL");
+    format!("{scheme}://{login}:{password}@{}", rest.rsplit_once('@').expect("a login").1)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jrn_14_the_login_of_operators_does_all_their_acts_and_cannot_read_the_bytes_of_the_journal() {
+    let world = World::with(on_demand()).await;
+    let runtime = world.database.runtime.expose_secret();
+    let login = format!("operators_{}", uuid::Uuid::new_v4().simple());
+    let own = with_login(runtime, &login, "a-password-of-operators");
+    let owner = world.database.owner.expose_secret();
+    let same = run(&world, &["db", "migrate"], &[("DATABASE_MIGRATION_URL", owner), ("DATABASE_OPERATOR_URL", runtime)]).await;
+    assert!(same.0 == 2 && same.1.contains("one of their own"), "{same:?}");
+    passed(run(&world, &["db", "migrate"], &[("DATABASE_MIGRATION_URL", owner), ("DATABASE_OPERATOR_URL", &own)]).await);
+
+    let all = world.serve("all", &[("INSTANCE_ID", "node-a")]).await;
+    let id = world.accept(&all, &world.record()).await;
+    eventually("it is sent", SOON, async || world.count("lineages WHERE state = 'broadcast'").await == 1).await;
+    let lineage: String = world.scalar("SELECT id::text FROM holdfast.lineages").await;
+    let signer = world.signers[0].address.to_string();
+    let by = [("DATABASE_OPERATOR_URL", own.as_str())];
+    for arguments in [
+        vec!["status"],
+        vec!["jobs", "list"],
+        vec!["jobs", "show", &id],
+        vec!["jobs", "explain", &id],
+        vec!["lanes", "list"],
+        vec!["lanes", "explain", &signer],
+        vec!["tx", "list"],
+        vec!["tx", "show", &lineage],
+        vec!["workers", "list"],
+        vec!["keys", "create", "--project", "web"],
+        vec!["jobs", "drain", "node-a", "30"],
+        vec!["jobs", "undrain", "node-a"],
+    ] {
+        let (code, told) = run(&world, &arguments, &by).await;
+        // The overview has its own code for what it found.
+        assert!(code == 0 || (arguments[0] == "status" && code == 10), "{arguments:?}: exit {code}\n{told}");
+    }
+    assert_eq!(run(&world, &["jobs", "signer-drain", &signer, "0"], &by).await.0, 5);
+    let (code, told) = run(&world, &["jobs", "cancel", &id], &by).await;
+    assert_eq!(code, 0, "{told}");
+    mined_to_the_end(&world).await;
+    passed(run(&world, &["jobs", "signer-drain", &signer, "30"], &by).await);
+    age(&world, 8).await;
+    world.anvil.mine(10).await;
+    passed(asked(&world, &["jobs", "key-retire-check", "test-1"], &by).await);
+    passed(asked(&world, &["jobs", "signer-retire-check", &signer], &by).await);
+    let (_, new) = new_key();
+    passed(asked(&world, &["jobs", "signer-pool-rotate", &CHAIN_ID.to_string(), POOL, &signer, &new.to_string(), "--unloaded"], &by).await);
+    let logins = world.rows("SELECT DISTINCT login FROM holdfast.operator_actions WHERE operator_id = 'tester'").await;
+    assert_eq!(logins, [login]);
+
+    let operators = sqlx::PgPool::connect(&own).await.expect("operators log in");
+    for sql in [
+        "SELECT ciphertext FROM holdfast.tx_attempts",
+        "SELECT iv FROM holdfast.tx_attempts",
+        "SELECT * FROM holdfast.tx_attempts",
+        "SELECT secret_hash FROM holdfast.api_keys",
+        "DELETE FROM holdfast.operator_actions",
+        "UPDATE holdfast.operator_actions SET reason = ''",
+        "UPDATE holdfast.lanes SET next_nonce = next_nonce",
+        "UPDATE holdfast.retirement_proofs SET passed = true",
+        "INSERT INTO holdfast.tx_attempts (hash) VALUES ('x')",
+    ] {
+        let error = sqlx::query(AssertSqlSafe(sql.to_owned())).execute(&operators).await.expect_err(sql);
+        assert_eq!(error.as_database_error().and_then(|error| error.code()).as_deref(), Some("42501"), "{sql}");
+    }
+    operators.close().await;
+    world.finish_open().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
