@@ -18,6 +18,7 @@ mod it {
     mod fee_cases;
     mod funds_cases;
     mod invariants;
+    mod keys_cases;
     mod lane_rows;
     mod local_parts;
     mod nonces;

@@ -253,7 +253,7 @@ fn every_event_of_the_log_is_listed() {
 #[test]
 fn what_operators_are_told_to_run_can_be_run() {
     let text = read(OPERATIONS) + &read(RULES).replace("Run: holdfast ", "`holdfast ");
-    let told: BTreeSet<&str> = found(r"`holdfast ([a-z]+(?: [a-z]+)?)", &text).into_iter().collect();
+    let told: BTreeSet<&str> = found(r"`holdfast ([a-z]+(?: [a-z]+(?:-[a-z]+)*)?)", &text).into_iter().collect();
     assert!(told.len() > 10, "{told:?}");
     for words in told {
         let help = Command::new(env!("CARGO_BIN_EXE_holdfast")).args(words.split(' ')).arg("--help").output().unwrap();

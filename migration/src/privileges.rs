@@ -95,6 +95,16 @@ mod tests {
     }
 
     #[test]
+    fn jrn_14_operators_see_the_journal_without_its_bytes_and_delete_nothing() {
+        let rules: Vec<_> = rules().into_iter().filter(|rule| rule.role == "operator").collect();
+        assert!(rules.iter().all(|rule| !rule.delete));
+        let journal = rules.iter().find(|rule| rule.table == "tx_attempts").unwrap();
+        let Columns::Some(seen) = &journal.select else { panic!("{journal:?}") };
+        assert!(!seen.contains(&"ciphertext") && !seen.contains(&"iv"), "{seen:?}");
+        assert_eq!((&journal.insert, &journal.update), (&Columns::None, &Columns::None));
+    }
+
+    #[test]
     fn a_hostile_login_name_cannot_leave_its_quotes() {
         assert!(statements("runtime", r#"x"; DROP TABLE jobs; --"#).iter().all(|sql| sql.contains(r#""x""; DROP TABLE jobs; --""#)));
     }

@@ -9,7 +9,7 @@ use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub enum Db {
-    /// Bring the schema and the runtime login to what this program needs (DATABASE_MIGRATION_URL, DATABASE_URL)
+    /// Bring the schema and the runtime login to what this program needs (DATABASE_MIGRATION_URL, DATABASE_URL, DATABASE_OPERATOR_URL)
     Migrate,
     /// Compare versions and checksums; exit code 10 when they differ
     Check,
@@ -35,7 +35,7 @@ fn migrate(global: &Global) -> Result<Code, Failure> {
         return Err(missing("DATABASE_URL", what).then("set DATABASE_URL to postgres://USER:PASSWORD@HOST/DATABASE of the service"));
     };
     session::start_logs(global, &config);
-    let done = session::wait(async { Ok(schema::migrate(owner, &runtime.url).await?) })?;
+    let done = session::wait(async { Ok(schema::migrate(owner, &runtime.url, config.operator_url.as_ref()).await?) })?;
     answer(global, "db.migrate", &done, |page| {
         match done.applied.len() {
             0 => page.line(format!("the schema is at version {}, nothing to apply", done.version)),

@@ -4,7 +4,7 @@
 use super::Global;
 use super::failure::{Code, Failure};
 use super::output::{Format, note};
-use crate::config::{Chain, Config, Fault, Faults, Log, LogFormat, Overrides, Problem};
+use crate::config::{Chain, Config, Database, Fault, Faults, Log, LogFormat, Overrides, Problem};
 use crate::operator::{self, Desk, Limits};
 use crate::{local, telemetry};
 use secrecy::{ExposeSecret, SecretString};
@@ -35,7 +35,7 @@ pub fn overrides(global: &Global) -> Overrides {
 pub fn config(global: &Global) -> Result<Config, Faults> {
     let overrides = overrides(global);
     let config = Config::from_process(global.config.as_deref(), &overrides)?;
-    if config.database.is_some() {
+    if config.database.is_some() || config.operator_url.is_some() {
         return Ok(config);
     }
     let path = global.data.clone().unwrap_or_else(local::default_dir).join(DEV_FILE);
@@ -90,6 +90,15 @@ pub fn start_logs(global: &Global, config: &Config) {
     }
 }
 
+/// How a command reaches Postgres: by the login of operators, if there is one.
+fn database(config: &Config) -> Option<Database> {
+    match (&config.database, &config.operator_url) {
+        (Some(settings), Some(url)) => Some(Database { url: url.clone(), ..settings.clone() }),
+        (None, Some(url)) => Some(Database::at(url.expose_secret())),
+        (settings, None) => settings.clone(),
+    }
+}
+
 /// Asks Postgres.
 pub fn at_desk<T>(global: &Global, ask: impl AsyncFnOnce(&Config, &Desk) -> Result<T, operator::Error>) -> Result<T, Failure> {
     let config = config_for_postgres(global)?;
@@ -102,13 +111,13 @@ pub fn at_desk_of<T>(
     config: &Config,
     ask: impl AsyncFnOnce(&Config, &Desk) -> Result<T, operator::Error>,
 ) -> Result<T, Failure> {
-    let Some(settings) = &config.database else {
+    let Some(settings) = database(config) else {
         return Err(Failure::new(Code::Usage, "there is no Postgres to ask", "DATABASE_URL is not set and no holdfast dev runs here")
             .then("set DATABASE_URL and REDIS_URL, start `holdfast dev`, or name its folder with --data"));
     };
     start_logs(global, config);
     wait(async {
-        let desk = Desk::open(settings, Limits::of(config)).await?;
+        let desk = Desk::open(&settings, Limits::of(config)).await?;
         let answer = ask(config, &desk).await;
         desk.close().await;
         Ok(answer?)

@@ -52,6 +52,8 @@ pub struct Config {
     pub retirement: Retirement,
     pub http: Http,
     pub log: Log,
+    /// The login of operators' commands, which sees no bytes of the journal; without it they use that of the service.
+    pub operator_url: Option<SecretString>,
     /// The owner of the schema; for migrations alone.
     pub migration_url: Option<SecretString>,
     /// Who is named in the audit rows of operator commands.
@@ -117,6 +119,7 @@ impl Config {
             retirement: Retirement::read(&layers.section("retirement")),
             http: Http::read(&layers.section("http")),
             log: Log::read(&layers.section("log")),
+            operator_url: Database::url(&layers.section("database"), "operator_url", "DATABASE_OPERATOR_URL"),
             migration_url,
             operator_id: service_section.plain_name("operator_id", "OPERATOR_ID", 128, "_.:@+-/ "),
             service,

@@ -29,7 +29,8 @@ pub const LOOK: Duration = Duration::from_millis(500);
 pub async fn drain_worker(desk: &Desk, instance: &str, operator: (&str, &str)) -> Result<Worker, Error> {
     check(operator.0, operator.1)?;
     let found = mark(desk, instance, true, operator).await?;
-    if !found.moved && !(found.healthy && matches!(found.state, WorkerState::Draining | WorkerState::Drained)) {
+    let already = found.healthy && matches!(found.state, WorkerState::Draining | WorkerState::Drained);
+    if !found.moved && !already {
         return Err(not_healthy(&found, "nothing is left to drain"));
     }
     worker(desk, found.id).await

@@ -14,6 +14,7 @@ use chrono::{DateTime, Utc};
 use entity::states::{LaneState, LineageState};
 use entity::values::{Address, Hash};
 use serde::Serialize;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -180,9 +181,8 @@ pub async fn check(
         let Some(last) = page.last() else { break };
         after = After::of(last);
         for chain_id in page.iter().map(|used| used.chain_id).collect::<BTreeSet<_>>() {
-            if !voters.contains_key(&chain_id) {
-                let voter = voter(chains, chain_id, &mut found).await;
-                voters.insert(chain_id, voter);
+            if let Entry::Vacant(place) = voters.entry(chain_id) {
+                place.insert(voter(chains, chain_id, &mut found).await);
             }
         }
         judge(&page, &mut voters, &mut found).await;

@@ -8,8 +8,9 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The role of the privileges matrix that the service runs under.
+/// The roles of the privileges matrix: the service, and the commands of operators.
 const RUNTIME: &str = "runtime";
+const OPERATOR: &str = "operator";
 
 /// What a migration did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -20,18 +21,24 @@ pub struct Migrated {
     pub logins: Vec<String>,
 }
 
-/// Migrates as the owner, and makes the login of `runtime` the runtime login, with its password.
+/// Migrates as the owner, and makes the login of `runtime` the runtime login and that of `operator` the login of operators, with their
+/// passwords.
 ///
 /// # Errors
-/// `Invalid` when the URL has no user or no password; what the server refuses is named.
-pub async fn migrate(owner: &SecretString, runtime: &SecretString) -> Result<Migrated, Error> {
-    let (name, password) = login_of(runtime).ok_or_else(|| {
-        Error::Invalid(
-            "DATABASE_URL",
-            "must name the user and the password of the runtime login: postgres://USER:PASSWORD@HOST/DATABASE".into(),
-        )
-    })?;
-    let report = owner::migrate(owner, &[Login { role: RUNTIME, name: &name, password: password.expose_secret() }]).await?;
+/// `Invalid` when a URL has no user or no password, or both name one login; what the server refuses is named.
+pub async fn migrate(owner: &SecretString, runtime: &SecretString, operator: Option<&SecretString>) -> Result<Migrated, Error> {
+    let login = |variable, url| {
+        let told = "must name the user and the password of its login: postgres://USER:PASSWORD@HOST/DATABASE";
+        login_of(url).ok_or_else(|| Error::Invalid(variable, told.into()))
+    };
+    let (name, password) = login("DATABASE_URL", runtime)?;
+    let operator = operator.map(|url| login("DATABASE_OPERATOR_URL", url)).transpose()?;
+    if operator.as_ref().is_some_and(|(other, _)| *other == name) {
+        return Err(Error::Invalid("DATABASE_OPERATOR_URL", "names the login of the service: operators need one of their own".into()));
+    }
+    let mut logins = vec![Login { role: RUNTIME, name: &name, password: password.expose_secret() }];
+    logins.extend(operator.iter().map(|(name, password)| Login { role: OPERATOR, name, password: password.expose_secret() }));
+    let report = owner::migrate(owner, &logins).await?;
     Ok(Migrated { version: migration::EXPECTED, applied: report.applied, logins: report.logins })
 }
 

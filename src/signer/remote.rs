@@ -264,7 +264,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_not_asked_for_is_refused_whatever_field_differs() {
-        let changes: [(&str, fn(&mut Eip1559)); 8] = [
+        type Change = fn(&mut Eip1559);
+        let changes: [(&str, Change); 8] = [
             ("the chain id", |t| t.chain_id += 1),
             ("the nonce", |t| t.nonce += 1),
             ("the target", |t| t.to = Address([4; 20])),

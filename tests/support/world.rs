@@ -251,6 +251,11 @@ impl World {
         }
     }
 
+    /// What the processes of this world are given under this name.
+    pub fn setting(&self, name: &str) -> &str {
+        &self.environment[name]
+    }
+
     /// The shared servers, or the world's own.
     pub fn servers(&self) -> &Servers {
         self.servers.as_ref().unwrap_or_else(|| parts::shared())
