@@ -254,6 +254,14 @@ pub fn heed(state: LaneState, reason: Option<&str>, head: Option<Verdict>) -> Op
     }
 }
 
+/// A lane that is paused for lack of money and has nothing open any more would wait for an answer that nobody is asked for: what it
+/// could not pay for has been taken, so it goes on.
+#[must_use]
+pub fn is_through(state: LaneState, reason: Option<&str>, open: &[OpenNonce<'_>], latest: Option<i64>) -> bool {
+    let taken = |latest: i64| open.iter().all(|one| one.nonce < latest);
+    state == LaneState::Paused && reason == Some(UNFUNDED) && latest.is_some_and(taken)
+}
+
 #[cfg(test)]
 #[path = "lane_round_tests.rs"]
 mod tests;

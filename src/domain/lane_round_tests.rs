@@ -100,3 +100,11 @@ fn a_pause_for_money_lifts_itself_and_no_other_does() {
     assert_eq!(heed(LaneState::Paused, Some("by an operator"), Some(Verdict::Accepted)), None);
     assert_eq!(heed(LaneState::Active, None, None), None);
 }
+
+#[test]
+fn a_lane_without_money_and_without_open_nonces_goes_on() {
+    let through = |open: &[OpenNonce<'_>], latest| is_through(LaneState::Paused, Some(UNFUNDED), open, latest);
+    assert!(through(&[], Some(4)) && through(&[open(&ATTEMPTS)], Some(5)));
+    assert!(!through(&[open(&ATTEMPTS)], Some(4)) && !through(&[], None));
+    assert!(!is_through(LaneState::Paused, None, &[], Some(4)));
+}

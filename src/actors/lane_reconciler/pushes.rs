@@ -22,6 +22,9 @@ impl Work {
         head_for: Option<Duration>,
         view: View,
     ) -> Result<(), store::Error> {
+        if lane_round::is_through(lane.state, lane.reason.as_deref(), open, latest) {
+            store::lanes::pause(&self.db, self.lane, self.holder, None).await?;
+        }
         let market = Quote { base_fee: view.fees.base_fee, priority_fee: view.fees.priority_fee };
         let look = Look { state: lane.state, latest, head_for, block: view.reached, market, calm: self.desk.chain.calm() };
         let wanted = lane_round::wanted(open, &look, &self.rules());
