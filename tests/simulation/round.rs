@@ -6,7 +6,7 @@ use super::store::{self, Lane, Open, row};
 use entity::states::LaneState;
 use entity::values::Hash;
 use holdfast::domain::ballot::Facts;
-use holdfast::domain::lane_round::{self, At, Consumed, EndBlock, Heed, Look, OpenNonce, UNFUNDED, Wanted};
+use holdfast::domain::lane_round::{self, At, Consumed, Counts, EndBlock, Heed, Look, OpenNonce, UNFUNDED, Wanted};
 use holdfast::domain::quorum::Decision;
 use holdfast::domain::rpc_verdict::{Verdict, verdict};
 use std::collections::HashMap;
@@ -147,8 +147,15 @@ impl Round<'_> {
             .filter_map(|decision| if let Decision::Agreed(Some(facts), _) = decision { Some(facts.block_number) } else { None });
         let canonical = self.canonical(heights.collect()).await;
         let at = self.at(self.ctx.plan.confirmations);
+        let mut beyond = None;
+        if used.iter().any(|one| lane_round::needs_beyond(one, &told)) {
+            self.ctx.rpc().await;
+            beyond = lane_round::settled_at(self.view.reached, self.ctx.plan.lookback)
+                .and_then(|block| self.ctx.world().consumed(self.ctx.process, self.lane, Some(block)));
+        }
+        let counts = Counts { settled, beyond };
         for one in used {
-            let end = lane_round::end(one, settled, &told, &canonical, at);
+            let end = lane_round::end(one, counts, &told, &canonical, at);
             let lineage = row(one.lineage);
             match end {
                 lane_round::End::Receipt { hash, facts, lineage: nonce, job, .. } => {
