@@ -47,6 +47,8 @@ pub struct Endpoint {
     pub rules: PoolRules,
     pub lag: usize,
     pub frozen: bool,
+    /// How far behind the node is that answers for receipts.
+    pub split: usize,
     pub lie: Option<Lie>,
     pub down: bool,
     pub sends: Option<SendMood>,
@@ -112,6 +114,7 @@ impl Chain {
                     rules: *rules,
                     lag: 0,
                     frozen: false,
+                    split: 0,
                     lie: None,
                     down: false,
                     sends: None,
@@ -330,12 +333,18 @@ impl Chain {
         }
     }
 
+    /// The head of the node that answers for receipts.
+    pub fn head_behind(&self, at: usize) -> Option<u64> {
+        self.head(at).map(|head| head.saturating_sub(self.endpoints[at].split as u64))
+    }
+
     pub fn receipt(&self, at: usize, hash: Hash) -> Option<Option<Mined>> {
         let endpoint = &self.endpoints[at];
         if endpoint.down {
             return None;
         }
-        let truth = self.find(&endpoint.view, hash);
+        let known = endpoint.view.len() - endpoint.split.min(endpoint.view.len() - 1);
+        let truth = self.find(&endpoint.view[..known], hash);
         Some(match endpoint.lie {
             Some(Lie::Denies) => None,
             Some(Lie::Forges) => {

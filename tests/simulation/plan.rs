@@ -8,7 +8,7 @@ use holdfast::domain::rpc_verdict::Class;
 use std::time::Duration;
 
 pub const ENDPOINTS: usize = 3;
-/// Its answers to sends are the only ones: transactions go to one endpoint.
+/// Transactions go to this one, and in some runs to the others as well.
 pub const WRITER: usize = 0;
 pub const PROCESSES: usize = 2;
 pub const BLOCK_MS: u64 = 2_000;
@@ -45,6 +45,19 @@ pub enum SendMood {
     Says(Class),
 }
 
+/// The named places of a process, as those of `fail::POINTS`: the statement or the call before has been done, and nothing after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    Claimed,
+    Reserved,
+    Recorded,
+    Given,
+    Counted,
+    Decided,
+    Revived,
+    Replaced,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Lag {
@@ -54,6 +67,11 @@ pub enum Fault {
     Freeze {
         endpoint: usize,
     },
+    /// Two nodes behind one name: the one that is asked for receipts is so many blocks behind.
+    Split {
+        endpoint: usize,
+        blocks: usize,
+    },
     Lie {
         endpoint: usize,
         lie: Lie,
@@ -62,6 +80,7 @@ pub enum Fault {
         endpoint: usize,
     },
     Send {
+        endpoint: usize,
         mood: SendMood,
     },
     /// The pool of an endpoint, or the one that miners take from (None), is emptied.
@@ -95,6 +114,12 @@ pub enum Fault {
     Pause {
         process: usize,
     },
+    /// The same at the next passing of a place: it dies there, or stands still and goes on.
+    Stop {
+        process: usize,
+        point: Point,
+        dies: bool,
+    },
     Cancel {
         job: usize,
     },
@@ -102,7 +127,10 @@ pub enum Fault {
     Redeliver {
         job: usize,
     },
-    PostgresAway,
+    /// Postgres refuses; or it answers, and half of its answers are lost on the way.
+    Postgres {
+        answers_lost: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -144,6 +172,8 @@ pub struct Plan {
     pub confirmations: u64,
     pub lookback: u64,
     pub rules: Rules,
+    /// Transactions are given to all endpoints.
+    pub broadcasts: bool,
     pub pools: [PoolRules; ENDPOINTS],
     pub jobs: Vec<Job>,
     pub faults: Vec<Timed>,
@@ -180,7 +210,7 @@ impl Plan {
             slots: rng.range(4, 16),
             at_market: rng.chance(40),
         });
-        let mut jobs: Vec<Job> = (0..rng.range(3, 7)).map(|_| job(&mut rng, quiet_at)).collect();
+        let mut jobs: Vec<Job> = (0..rng.range(3, 9)).map(|_| job(&mut rng, quiet_at)).collect();
         let faults = faults(&mut rng, quiet_at, accounts, jobs.len(), usize::try_from(lookback).unwrap());
         let watched_from = quiet_at + 70_000;
         for late in 0..2 {
@@ -193,6 +223,7 @@ impl Plan {
             confirmations: rng.range(2, 4),
             lookback,
             rules,
+            broadcasts: rng.chance(40),
             pools,
             jobs,
             faults,
@@ -205,54 +236,79 @@ impl Plan {
 
 fn job(rng: &mut Rng, quiet_at: u64) -> Job {
     let at = rng.range(0, quiet_at * 2 / 3);
-    let hopeless = if rng.chance(10) { Some(if rng.chance(40) { 0 } else { rng.range(at, quiet_at) }) } else { None };
+    let hopeless = match rng.below(100) {
+        0..5 => Some(0),
+        5..16 => Some(at + rng.range(0, 8_000)),
+        _ => None,
+    };
     Job { at, reverts: rng.chance(10), refused: rng.chance(6), hopeless }
 }
 
+/// Kinds of faults in `fault`.
+const KINDS: u64 = 23;
+
+/// A run has a few kinds of faults and many of each: so they meet more often than if all runs had all of them.
 fn faults(rng: &mut Rng, quiet_at: u64, accounts: usize, jobs: usize, lookback: usize) -> Vec<Timed> {
     let liar = rng.index(ENDPOINTS);
-    let mut faults: Vec<Timed> = (0..rng.range(4, 16))
+    let mut kinds: Vec<u64> = (0..KINDS).filter(|_| rng.chance(35)).collect();
+    kinds.push(rng.below(KINDS));
+    let mut faults: Vec<Timed> = (0..rng.range(4, 18))
         .map(|_| {
             let at = rng.range(1_000, quiet_at * 4 / 5);
-            let until = (at + rng.range(1_000, 25_000)).min(quiet_at);
-            Timed { at, until, fault: fault(rng, liar, accounts, jobs, lookback) }
+            let until = if rng.chance(30) { quiet_at } else { (at + rng.range(1_000, 25_000)).min(quiet_at) };
+            let kind = kinds[rng.index(kinds.len())];
+            Timed { at, until, fault: fault(rng, kind, (liar, accounts, jobs, lookback)) }
         })
         .collect();
     faults.sort_by_key(|fault| fault.at);
     faults
 }
 
-fn fault(rng: &mut Rng, liar: usize, accounts: usize, jobs: usize, lookback: usize) -> Fault {
+fn fault(rng: &mut Rng, kind: u64, (liar, accounts, jobs, lookback): (usize, usize, usize, usize)) -> Fault {
     let endpoint = rng.index(ENDPOINTS);
     let process = rng.index(PROCESSES);
-    match rng.below(21) {
-        0 | 1 => Fault::Lag { endpoint, blocks: 1 + rng.index(6) },
-        2 => Fault::Freeze { endpoint },
-        3 | 4 => Fault::Lie { endpoint: liar, lie: lie(rng) },
-        5 => Fault::Down { endpoint },
-        6 | 7 => Fault::Send { mood: send_mood(rng) },
-        8 => Fault::Evict { endpoint: [None, None, Some(endpoint)][rng.index(3)] },
-        9 | 10 => Fault::Reorg { depth: 1 + rng.index(lookback - 1), loses: rng.chance(60) },
-        11 => Fault::Market { times: u128::from(rng.range(2, 8)) },
-        12 => Fault::Full,
-        13 => Fault::Stranger { account: rng.index(accounts) },
-        14 => Fault::Poor { account: rng.index(accounts) },
-        15 | 16 => Fault::Crash { process, steps: rng.range(0, 30) },
-        17 => Fault::Pause { process },
+    match kind {
+        0 => Fault::Lag { endpoint, blocks: 1 + rng.index(12) },
+        1 => Fault::Freeze { endpoint },
+        2 | 3 => Fault::Lie { endpoint: liar, lie: lie(rng) },
+        4 => Fault::Down { endpoint },
+        5 => Fault::Send { endpoint: [WRITER, endpoint][rng.index(2)], mood: send_mood(rng) },
+        6 => Fault::Evict { endpoint: [None, None, Some(endpoint)][rng.index(3)] },
+        7 | 8 => Fault::Reorg { depth: 1 + rng.index(lookback - 1), loses: rng.chance(60) },
+        9 => Fault::Market { times: u128::from(rng.range(2, 8)) },
+        10 => Fault::Full,
+        11 => Fault::Stranger { account: rng.index(accounts) },
+        12 => Fault::Poor { account: rng.index(accounts) },
+        13 => Fault::Crash { process, steps: rng.range(0, 30) },
+        14 => Fault::Pause { process },
+        15..=17 => Fault::Stop { process, point: POINTS[rng.index(POINTS.len())], dies: rng.chance(60) },
         18 => Fault::Cancel { job: rng.index(jobs) },
         19 => Fault::Redeliver { job: rng.index(jobs) },
-        _ => Fault::PostgresAway,
+        20 => Fault::Postgres { answers_lost: rng.chance(50) },
+        _ => Fault::Split { endpoint, blocks: 6 + rng.index(10) },
     }
 }
 
+const POINTS: [Point; 9] = [
+    Point::Claimed,
+    Point::Reserved,
+    Point::Reserved,
+    Point::Recorded,
+    Point::Given,
+    Point::Counted,
+    Point::Decided,
+    Point::Revived,
+    Point::Replaced,
+];
+
 fn lie(rng: &mut Rng) -> Lie {
-    match rng.below(9) {
+    match rng.below(11) {
         0 | 1 => Lie::Forges,
-        2 | 3 => Lie::Denies,
-        4 => Lie::CountsMore(rng.range(1, 3)),
-        5 => Lie::CountsFewer(rng.range(1, 3)),
-        6 => Lie::Rehashes,
-        7 => Lie::RunsAhead,
+        2..=5 => Lie::Denies,
+        6 => Lie::CountsMore(rng.range(1, 3)),
+        7 => Lie::CountsFewer(rng.range(1, 3)),
+        8 => Lie::Rehashes,
+        9 => Lie::RunsAhead,
         _ => Lie::Misprices(rng.chance(50)),
     }
 }

@@ -3,12 +3,13 @@
 
 use super::chain::{Bytes, Effect, GAS};
 use super::checks::Ledger;
-use super::plan::{ENDPOINTS, Plan, WRITER};
+use super::plan::{ENDPOINTS, Plan, Point, WRITER};
 use super::store::{Attempt, Claimed, Lineage, Reserved, Store};
-use super::world::{Planted, World};
+use super::world::{Planted, Postgres, World};
 use entity::states::{AttemptPurpose, LineageState};
 use entity::values::{Hash, Wei};
 use holdfast::domain::ballot::{self, Facts, Shown, Standing};
+use holdfast::domain::broadcast::decisive;
 use holdfast::domain::fees::{self, Price, Quote};
 use holdfast::domain::lane_round::Priced;
 use holdfast::domain::quorum::{Decision, Vote, decide, reached};
@@ -31,6 +32,8 @@ pub struct Mind {
     pub me: u64,
     pub alive: bool,
     pub dies_in: Option<u64>,
+    /// Where it stops next, and until when; None: it dies there.
+    pub stops: Option<(Point, Option<u64>)>,
     pub paused_until: u64,
     pub back: bool,
     pub view: Option<View>,
@@ -94,7 +97,28 @@ impl Ctx {
     /// A statement is on its way.
     pub async fn sql(&self) -> Result<(), Away> {
         self.pause(1, 15).await;
-        if self.world().postgres_away { Err(Away) } else { Ok(()) }
+        if self.world().postgres == Postgres::Refuses { Err(Away) } else { Ok(()) }
+    }
+
+    /// A place that the schedule may stop a process at; it takes effect before the next step.
+    pub fn point(&self, point: Point) {
+        let process = self.process;
+        let mut world = self.world();
+        if let Some((_, until)) = world.minds[process].stops.filter(|(stops, _)| *stops == point) {
+            world.say(|| format!("process {process} stops at {point:?}"));
+            let mind = &mut world.minds[process];
+            mind.stops = None;
+            match until {
+                Some(until) => mind.paused_until = until,
+                None => mind.dies_in = Some(1),
+            }
+        }
+    }
+
+    /// The statement has been done; whether that is known is another matter.
+    pub fn answer<T>(&self, answer: T) -> Result<T, Away> {
+        let mut world = self.world();
+        if world.postgres == Postgres::LosesAnswers && world.rng.chance(50) { Err(Away) } else { Ok(answer) }
     }
 
     /// A question to the endpoints is on its way.
@@ -162,7 +186,7 @@ impl World {
         let votes: Vec<_> = (0..ENDPOINTS)
             .map(|end| {
                 let mind = &self.minds[process];
-                let mut standing = Standing { before: mind.heads[end], with_answer: self.chain.head(end), lags: mind.lags[end] };
+                let mut standing = Standing { before: mind.heads[end], with_answer: self.chain.head_behind(end), lags: mind.lags[end] };
                 if self.planted == Planted::NullIsAbsence {
                     standing = Standing { before: Some(u64::MAX), with_answer: None, lags: false };
                 }
@@ -193,8 +217,10 @@ impl World {
         let found = self.ledger.given(&bytes);
         self.check(found);
         let refused = matches!(bytes.effect, Effect::Job(job) if self.plan.jobs[job].refused);
-        let class = self.chain.send(WRITER, bytes, refused, &mut self.rng);
-        self.minds[process].calm.record(class.is_endpoint_fault());
+        let asked = |at: usize| at == WRITER || self.plan.broadcasts;
+        let answers: [Option<Class>; ENDPOINTS] =
+            std::array::from_fn(|at| asked(at).then(|| self.chain.send(at, bytes, refused, &mut self.rng)));
+        let class = decisive(&answers).and_then(|place| answers[place]).unwrap_or(Class::NoAnswer);
         self.say(|| {
             format!("process {process} sends {}/{} {:?} at {} ({why}): {class}", bytes.account, bytes.nonce, bytes.effect, bytes.max_fee)
         });
@@ -315,6 +341,8 @@ async fn deliver(ctx: &Ctx, job: usize, token: u64) -> Result<(), Away> {
     let generation = ctx.world().store.jobs[job].generation;
     ctx.sql().await?;
     let claimed = ctx.world().store.claim(job, generation, token);
+    ctx.point(Point::Claimed);
+    let claimed = ctx.answer(claimed)?;
     let Claimed::Go { number, lineage } = claimed else { return Ok(()) };
     ctx.world().say(|| format!("process {} executes job {job} (attempt {number}, lineage {lineage:?})", ctx.process));
     let ended = match lineage {
@@ -374,7 +402,8 @@ async fn begin(ctx: &Ctx, job: usize, token: u64) -> Result<Ended, Away> {
     ctx.sql().await?;
     let reserved = ctx.world().store.reserve(lane, job, token);
     ctx.world().say(|| format!("job {job} asks lane {lane} for a nonce: {reserved:?}"));
-    match reserved {
+    ctx.point(Point::Reserved);
+    match ctx.answer(reserved)? {
         Reserved::Nonce(lineage) => sign(ctx, lineage, token, AttemptPurpose::Call).await,
         Reserved::Owned => Ok(Ended::Later(100)),
         Reserved::Full => Ok(Ended::Later(LANE_WAIT)),
@@ -397,7 +426,7 @@ async fn go_on(ctx: &Ctx, job: usize, token: u64, lineage: usize) -> Result<Ende
                 ctx.sql().await?;
                 let released = ctx.world().store.release(lineage, token);
                 ctx.world().say(|| format!("the unsigned nonce of job {job} is released: {released}"));
-                if released {
+                if ctx.answer(released)? {
                     return Ok(Ended::Elsewhere);
                 }
                 ctx.sql().await?;
@@ -429,7 +458,9 @@ async fn sign(ctx: &Ctx, lineage: usize, token: u64, purpose: AttemptPurpose) ->
     let Some(price) = price(ctx) else { return Ok(Ended::Later(PROVIDER_WAIT)) };
     let attempt = ctx.world().sign(lineage, purpose, price);
     ctx.sql().await?;
-    if !ctx.world().record(lineage, token, attempt) {
+    let recorded = ctx.world().record(lineage, token, attempt);
+    ctx.point(Point::Recorded);
+    if !ctx.answer(recorded)? {
         return Ok(Ended::Elsewhere);
     }
     send(ctx, lineage, token, attempt.bytes).await
@@ -438,11 +469,13 @@ async fn sign(ctx: &Ctx, lineage: usize, token: u64, purpose: AttemptPurpose) ->
 async fn send(ctx: &Ctx, lineage: usize, token: u64, bytes: Bytes) -> Result<Ended, Away> {
     ctx.rpc().await;
     let class = ctx.world().give(ctx.process, bytes, "execution");
+    ctx.point(Point::Given);
     if ctx.world().planted == Planted::NonceAgain && verdict(class) == Verdict::Ambiguous {
         return Ok(give_back(&mut ctx.world(), lineage));
     }
     ctx.sql().await?;
-    Ok(note(ctx, lineage, token, Some(class)))
+    let noted = note(ctx, lineage, token, Some(class));
+    ctx.answer(noted)
 }
 
 /// The planted fault: nobody took it, so the nonce is free again.

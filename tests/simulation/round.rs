@@ -1,6 +1,7 @@
 //! The settling of a lane under its lease, step by step as `actors/lane_reconciler` does it, with the decisions of `domain::lane_round`.
 
 use super::checks::Ledger;
+use super::plan::Point;
 use super::process::{Away, Ctx, View, priced};
 use super::store::{self, Lane, Open, row};
 use entity::states::LaneState;
@@ -42,6 +43,7 @@ impl Round<'_> {
         self.ctx.rpc().await;
         let settled = lane_round::settled_at(self.view.reached, confirmations)
             .and_then(|block| self.ctx.world().consumed(self.ctx.process, self.lane, Some(block)));
+        self.ctx.point(Point::Counted);
         let seen = Consumed { latest, settled };
         if let Some((latest, settled)) = seen.observed() {
             self.ctx.sql().await?;
@@ -128,7 +130,8 @@ impl Round<'_> {
             revived.len()
         });
         self.ctx.world().say(|| format!("lineages {revived:?} are revived"));
-        self.resend(&revived, "reorg").await.map(|_| ())
+        self.ctx.point(Point::Revived);
+        self.resend(&self.ctx.answer(revived)?, "reorg").await.map(|_| ())
     }
 
     async fn end(&self, nonces: &[OpenNonce<'_>], settled: i64) -> Result<(), Away> {
@@ -153,6 +156,7 @@ impl Round<'_> {
             beyond = lane_round::settled_at(self.view.reached, self.ctx.plan.lookback)
                 .and_then(|block| self.ctx.world().consumed(self.ctx.process, self.lane, Some(block)));
         }
+        self.ctx.point(Point::Decided);
         let counts = Counts { settled, beyond };
         for one in used {
             let end = lane_round::end(one, counts, &told, &canonical, at);
@@ -165,11 +169,13 @@ impl Round<'_> {
                         self.ctx.world().check(Err(format!("lineage {lineage} ends without a majority")));
                     }
                     let end = store::End { hash, block: facts.block_number, block_hash: facts.block_hash };
-                    self.wrote("settle", |store| usize::from(store.settle(self.lane, self.ctx.me, lineage, (nonce, job), end)));
+                    let rows = self.wrote("settle", |store| usize::from(store.settle(self.lane, self.ctx.me, lineage, (nonce, job), end)));
+                    self.ctx.answer(rows)?;
                 }
                 lane_round::End::Stranger => {
                     self.ctx.sql().await?;
                     self.wrote("supersede", |store| usize::from(store.supersede(self.lane, self.ctx.me, lineage, one.attempts.len())));
+                    self.ctx.answer(())?;
                 }
                 lane_round::End::NotYet | lane_round::End::Unproven => {}
             }
@@ -210,7 +216,9 @@ impl Round<'_> {
                 (ordinal, world.sign(lineage, wanted.purpose, price))
             };
             self.ctx.sql().await?;
-            if !self.ctx.world().replace(self.lane, self.ctx.me, self.view.reached, (lineage, ordinal), attempt) {
+            let replaced = self.ctx.world().replace(self.lane, self.ctx.me, self.view.reached, (lineage, ordinal), attempt);
+            self.ctx.point(Point::Replaced);
+            if !self.ctx.answer(replaced)? {
                 continue;
             }
             self.ctx.rpc().await;

@@ -10,6 +10,7 @@ use holdfast::domain::lane_round::{self, EndBlock, OpenNonce};
 use holdfast::domain::replacement::Unmined;
 use holdfast::domain::rpc_verdict::Class;
 use holdfast::domain::{job, lineage};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -86,6 +87,8 @@ pub struct Store {
     pub cursor: usize,
     /// Raised by a guard that a correct caller never meets.
     pub guard: Option<String>,
+    /// What else came about.
+    pub met: BTreeSet<&'static str>,
     /// Rows were changed since this was last taken.
     pub changed: bool,
 }
@@ -165,12 +168,20 @@ impl Lineage {
 }
 
 impl Store {
-    fn held(&self, job: usize, token: u64) -> bool {
-        self.jobs[job].state == JobState::Processing && self.jobs[job].token == Some(token)
+    fn held(&mut self, job: usize, token: u64) -> bool {
+        let held = self.jobs[job].state == JobState::Processing && self.jobs[job].token == Some(token);
+        if !held {
+            self.met.insert("token fenced");
+        }
+        held
     }
 
-    pub fn leases(&self, lane: usize, holder: u64) -> bool {
-        self.lanes[lane].holder == Some(holder) && self.lanes[lane].until > self.now
+    pub fn leases(&mut self, lane: usize, holder: u64) -> bool {
+        let leases = self.lanes[lane].holder == Some(holder) && self.lanes[lane].until > self.now;
+        if !leases {
+            self.met.insert("lease lost");
+        }
+        leases
     }
 
     fn move_job(&mut self, at: usize, event: job::Event) {
@@ -389,6 +400,7 @@ impl Store {
         row.settled = row.settled.max(settled);
         let (next, to, settled) = (row.next, row.next.max(settled), row.settled);
         if to > next {
+            self.met.insert("fence followed a stranger");
             self.fence(lane, to, settled);
         }
         self.changed = true;
@@ -525,6 +537,7 @@ impl Store {
         let allowed = self.leases(lane, holder) && sendable(self.lineages[at].state);
         if allowed {
             self.lineages[at].capped = true;
+            self.met.insert("capped");
         }
         allowed
     }
@@ -535,6 +548,7 @@ impl Store {
         let allowed = lane.holder == Some(holder) && lane.state == from;
         if allowed {
             (lane.state, lane.reason) = (to, reason);
+            self.met.insert(if to == LaneState::Paused { "lane paused" } else { "lane resumed" });
         }
         allowed
     }

@@ -9,6 +9,7 @@ use super::rng::Rng;
 use super::store::{Lane, Store};
 use entity::states::LaneState;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Waker};
@@ -25,6 +26,13 @@ pub enum Planted {
     NonceAgain,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Postgres {
+    Answers,
+    Refuses,
+    LosesAnswers,
+}
+
 pub struct World {
     pub plan: Rc<Plan>,
     pub planted: Planted,
@@ -33,7 +41,7 @@ pub struct World {
     pub chain: Chain,
     pub minds: Vec<Mind>,
     pub ledger: Ledger,
-    pub postgres_away: bool,
+    pub postgres: Postgres,
     /// Deliveries that come once whatever lock is on them.
     pub again: Vec<bool>,
     /// Which process has a delivery, and until when its lock holds.
@@ -90,9 +98,10 @@ impl World {
         match fault {
             Fault::Lag { endpoint, blocks } => chain.endpoints[endpoint].lag = blocks,
             Fault::Freeze { endpoint } => chain.endpoints[endpoint].frozen = true,
+            Fault::Split { endpoint, blocks } => chain.endpoints[endpoint].split = blocks,
             Fault::Lie { endpoint, lie } => chain.endpoints[endpoint].lie = Some(lie),
             Fault::Down { endpoint } => chain.endpoints[endpoint].down = true,
-            Fault::Send { mood } => chain.endpoints[super::plan::WRITER].sends = Some(mood),
+            Fault::Send { endpoint, mood } => chain.endpoints[endpoint].sends = Some(mood),
             Fault::Evict { endpoint: Some(endpoint) } => chain.endpoints[endpoint].pool.clear(),
             Fault::Evict { endpoint: None } => chain.network.retain(|_, bytes| bytes.effect == Effect::Stranger),
             Fault::Reorg { depth, loses } => {
@@ -107,13 +116,17 @@ impl World {
             }
             Fault::Poor { account } => chain.balance[account] = 1,
             Fault::Crash { process, steps } => self.minds[process].dies_in = Some(steps),
+            Fault::Stop { process, point, dies } => {
+                let until = plan.faults[at].until;
+                self.minds[process].stops = Some((point, (!dies).then_some(until)));
+            }
             Fault::Pause { process } => self.minds[process].paused_until = plan.faults[at].until,
             Fault::Cancel { job } if job < self.accepted => {
                 let told = self.store.cancel(job);
                 self.say(|| format!("job {job} is to be cancelled: {told:?}"));
             }
             Fault::Redeliver { job } if job < self.accepted => self.again[job] = true,
-            Fault::PostgresAway => self.postgres_away = true,
+            Fault::Postgres { answers_lost } => self.postgres = if answers_lost { Postgres::LosesAnswers } else { Postgres::Refuses },
             Fault::Cancel { .. } | Fault::Redeliver { .. } => {}
         }
     }
@@ -125,15 +138,17 @@ impl World {
         match fault {
             Fault::Lag { endpoint, .. } => chain.endpoints[endpoint].lag = 0,
             Fault::Freeze { endpoint } => chain.endpoints[endpoint].frozen = false,
+            Fault::Split { endpoint, .. } => chain.endpoints[endpoint].split = 0,
             Fault::Lie { endpoint, .. } => chain.endpoints[endpoint].lie = None,
             Fault::Down { endpoint } => chain.endpoints[endpoint].down = false,
-            Fault::Send { .. } => chain.endpoints[super::plan::WRITER].sends = None,
+            Fault::Send { endpoint, .. } => chain.endpoints[endpoint].sends = None,
             Fault::Market { .. } => chain.target_fee = QUIET_BASE_FEE,
             Fault::Full => chain.full = false,
             Fault::Poor { .. } => chain.rich(),
-            Fault::PostgresAway => self.postgres_away = false,
-            Fault::Crash { process, .. } => {
+            Fault::Postgres { .. } => self.postgres = Postgres::Answers,
+            Fault::Crash { process, .. } | Fault::Stop { process, .. } => {
                 self.minds[process].dies_in = None;
+                self.minds[process].stops = None;
                 self.minds[process].back = true;
             }
             _ => {}
@@ -149,6 +164,20 @@ impl World {
             self.say(|| format!("job {job} is accepted"));
         }
         self.plan.jobs.get(self.accepted).map_or(u64::MAX, |job| job.at)
+    }
+
+    fn met(&self) -> BTreeSet<String> {
+        let jobs = self.store.jobs.iter().map(|job| format!("job {}", job.state));
+        let ends = self.store.lineages.iter().map(|l| {
+            let signed = if l.attempts.is_empty() { "unsigned" } else { "signed" };
+            format!("lineage {} {signed}", l.state)
+        });
+        let of = |l: &super::store::Lineage| {
+            let reverted_noop = l.noop.is_some() && l.attempts.len() == 1;
+            [(l.revivals > 0, "revived"), (l.replacements > 0, "replaced"), (l.noops > 0, "noop"), (reverted_noop, "noop first")]
+        };
+        let deeds = self.store.lineages.iter().flat_map(of).filter(|(met, _)| *met).map(|(_, word)| word.to_owned());
+        jobs.chain(ends).chain(deeds).chain(self.store.met.iter().map(|word| (*word).to_owned())).collect()
     }
 
     fn done(&self) -> bool {
@@ -170,7 +199,8 @@ pub struct Outcome {
     pub violation: Option<String>,
     pub trace: Vec<String>,
     pub steps: u64,
-    pub states: Vec<entity::states::JobState>,
+    /// What came about in it.
+    pub met: BTreeSet<String>,
 }
 
 pub fn run(plan: Plan, planted: Planted, traced: bool) -> Outcome {
@@ -196,7 +226,7 @@ pub fn run(plan: Plan, planted: Planted, traced: bool) -> Outcome {
         chain: Chain::new(&plan),
         minds: (0..PROCESSES).map(|_| Mind::default()).collect(),
         ledger: Ledger::default(),
-        postgres_away: false,
+        postgres: Postgres::Answers,
         again: vec![false; plan.jobs.len()],
         locks: vec![None; plan.jobs.len()],
         spawned: Vec::new(),
@@ -305,12 +335,7 @@ impl Stage {
             }
         }
         let mut world = self.world.borrow_mut();
-        Outcome {
-            violation: world.broken.take(),
-            trace: world.trace.take().unwrap_or_default(),
-            steps,
-            states: world.store.jobs.iter().map(|job| job.state).collect(),
-        }
+        Outcome { violation: world.broken.take(), trace: world.trace.take().unwrap_or_default(), steps, met: world.met() }
     }
 
     fn step(&mut self, task: usize) {
