@@ -1,16 +1,16 @@
 //! The simulation: the decisions of `domain` under a manual clock, a store, a chain and processes of our own, from one seed a run.
 //!
 //! `SIMULATION_SEED=n cargo test --test holdfast -- simulation` plays one seed again and prints its steps; `SIMULATION_SEEDS=n` sets how many
-//! are played. A seed that fails is played again with ever fewer faults, and the smallest schedule that still fails is printed.
+//! are played, `SIMULATION_FROM=n` from which on. A seed that fails is played again with ever fewer faults, and the smallest schedule that still fails is printed.
 
 mod chain;
 mod checks;
-pub mod plan;
+mod plan;
 mod process;
 mod rng;
 mod round;
 mod store;
-pub mod world;
+mod world;
 
 use plan::Plan;
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
 }
 
-pub fn violates(plan: &Plan, planted: Planted) -> bool {
+fn violates(plan: &Plan, planted: Planted) -> bool {
     run(plan.clone(), planted, false).violation.is_some()
 }
 

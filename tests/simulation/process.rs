@@ -1,7 +1,7 @@
 //! A worker process: it watches heads, takes deliveries and works on them, step by step as `actors` and `jobs` do. Between two steps
 //! anything may happen. Decides nothing itself: prices, verdicts, votes and ends are those of `domain`.
 
-use super::chain::{Bytes, Effect, GAS};
+use super::chain::{Bytes, Effect};
 use super::checks::Ledger;
 use super::plan::{ENDPOINTS, Plan, Point, WRITER};
 use super::store::{Attempt, Claimed, Lineage, Reserved, Store};
@@ -499,8 +499,6 @@ fn note(ctx: &Ctx, lineage: usize, token: u64, answer: Option<Class>) -> Ended {
 
 /// Bytes of a replacement; one wei short where that is planted.
 pub fn priced(world: &World, wanted: &Priced) -> Price {
-    let short = Wei(U256::from(u8::from(world.planted == Planted::ShortBump)));
-    Price { max_fee_per_gas: Wei(wanted.price.max_fee_per_gas.0 - short.0), ..wanted.price }
+    let short = U256::from(u8::from(world.planted == Planted::ShortBump));
+    Price { max_fee_per_gas: Wei(wanted.price.max_fee_per_gas.0 - short), ..wanted.price }
 }
-
-const _: () = assert!(GAS > 0);

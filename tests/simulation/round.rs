@@ -160,28 +160,50 @@ impl Round<'_> {
         let counts = Counts { settled, beyond };
         for one in used {
             let end = lane_round::end(one, counts, &told, &canonical, at);
-            let lineage = row(one.lineage);
-            match end {
-                lane_round::End::Receipt { hash, facts, lineage: nonce, job, .. } => {
-                    self.ctx.sql().await?;
-                    let voted = told.get(&hash).is_some_and(|decision| matches!(*decision, Decision::Agreed(_, votes) if votes >= 2));
-                    if !voted {
-                        self.ctx.world().check(Err(format!("lineage {lineage} ends without a majority")));
-                    }
-                    let end = store::End { hash, block: facts.block_number, block_hash: facts.block_hash };
-                    let rows = self.wrote("settle", |store| usize::from(store.settle(self.lane, self.ctx.me, lineage, (nonce, job), end)));
-                    self.ctx.answer(rows)?;
-                }
-                lane_round::End::Stranger => {
-                    self.ctx.sql().await?;
-                    self.wrote("supersede", |store| usize::from(store.supersede(self.lane, self.ctx.me, lineage, one.attempts.len())));
-                    self.ctx.answer(())?;
-                }
-                lane_round::End::NotYet | lane_round::End::Unproven => {}
-            }
-            self.ctx.world().say(|| format!("lineage {lineage} below {settled}: {end:?}"));
+            let found = self.proven(one, &end, &told, &canonical);
+            self.ctx.world().check(found);
+            self.ctx.world().say(|| format!("lineage {} below {settled}: {end:?}", row(one.lineage)));
+            self.record(one, &end).await?;
         }
         Ok(())
+    }
+
+    /// That an end has the proof it needs, said a second time: a majority for each of its parts.
+    fn proven(
+        &self,
+        one: &OpenNonce<'_>,
+        end: &lane_round::End,
+        told: &HashMap<Hash, Decision<Option<Facts>>>,
+        canonical: &HashMap<u64, Hash>,
+    ) -> Result<(), String> {
+        let majority = |hash: &Hash| matches!(told.get(hash), Some(Decision::Agreed(_, votes)) if *votes >= 2);
+        let absent = |hash: &Hash| matches!(told.get(hash), Some(Decision::Agreed(None, _)));
+        let proven = match end {
+            lane_round::End::Receipt { hash, facts, .. } => {
+                let deep = facts.block_number + self.ctx.plan.confirmations <= self.view.reached + 1;
+                deep && majority(hash) && canonical.get(&facts.block_number) == Some(&facts.block_hash)
+            }
+            lane_round::End::Stranger => one.attempts.iter().all(|(hash, _)| majority(hash) && absent(hash)),
+            lane_round::End::NotYet | lane_round::End::Unproven => true,
+        };
+        if proven { Ok(()) } else { Err(format!("lineage {} ends without a majority for it: {end:?}", row(one.lineage))) }
+    }
+
+    async fn record(&self, one: &OpenNonce<'_>, end: &lane_round::End) -> Result<(), Away> {
+        let (lane, me, lineage) = (self.lane, self.ctx.me, row(one.lineage));
+        match *end {
+            lane_round::End::Receipt { hash, facts, lineage: nonce, job, .. } => {
+                self.ctx.sql().await?;
+                let end = store::End { hash, block: facts.block_number, block_hash: facts.block_hash };
+                self.wrote("settle", |store| usize::from(store.settle(lane, me, lineage, (nonce, job), end)));
+            }
+            lane_round::End::Stranger => {
+                self.ctx.sql().await?;
+                self.wrote("supersede", |store| usize::from(store.supersede(lane, me, lineage, one.attempts.len())));
+            }
+            lane_round::End::NotYet | lane_round::End::Unproven => {}
+        }
+        self.ctx.answer(())
     }
 
     async fn push(&self, lane: &Lane, nonces: &[OpenNonce<'_>], latest: Option<i64>, head_for: Option<Duration>) -> Result<(), Away> {
