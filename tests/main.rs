@@ -10,6 +10,7 @@ mod observability;
 mod properties;
 mod recovery;
 mod requirements_doc;
+mod simulation;
 mod support;
 
 mod it {

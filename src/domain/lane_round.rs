@@ -68,10 +68,35 @@ impl Consumed {
     }
 }
 
-/// The block at which the count is settled; None while the chain is shorter than that.
+/// The block that is, itself counted, `depth` blocks deep; None while the chain is shorter than that.
 #[must_use]
-pub const fn settled_at(head: u64, confirmations: u64) -> Option<u64> {
-    head.checked_sub(confirmations.saturating_sub(1))
+pub const fn settled_at(head: u64, depth: u64) -> Option<u64> {
+    head.checked_sub(depth.saturating_sub(1))
+}
+
+/// What the end of a nonce is judged by.
+#[derive(Clone, Copy, Debug)]
+pub struct Counts {
+    /// Used up at TX_CONFIRMATIONS.
+    pub settled: i64,
+    /// Used up at TX_REORG_LOOKBACK_BLOCKS, where [`needs_beyond`] wants it.
+    pub beyond: Option<i64>,
+}
+
+/// Whether a signed nonce has no receipt at all. That a stranger used it is concluded only from a count that no reorganisation undoes:
+/// one between the count and the receipts would hide a receipt of ours, one afterwards could still mine our bytes, and nothing revives
+/// what was given up to a stranger.
+#[must_use]
+pub fn needs_beyond<S: BuildHasher>(one: &OpenNonce<'_>, told: &HashMap<Hash, Decision<Option<Facts>>, S>) -> bool {
+    !one.attempts.is_empty() && one.attempts.iter().all(|(hash, _)| shown(told, hash) == Shown::Absent)
+}
+
+fn shown<S: BuildHasher>(told: &HashMap<Hash, Decision<Option<Facts>>, S>, hash: &Hash) -> Shown {
+    match told.get(hash) {
+        Some(Decision::Agreed(None, _)) => Shown::Absent,
+        Some(Decision::Agreed(Some(_), _)) => Shown::Receipt,
+        Some(Decision::Split | Decision::Insufficient) | None => Shown::Unknown,
+    }
 }
 
 /// How a nonce below the settled count stands.
@@ -79,7 +104,7 @@ pub const fn settled_at(head: u64, confirmations: u64) -> Option<u64> {
 pub enum End {
     /// One of its attempts mined, deep enough and in the canonical block.
     Receipt { hash: Hash, purpose: AttemptPurpose, facts: Facts, lineage: lineage::Event, job: job::Event },
-    /// One of them has a receipt, and it is not time yet.
+    /// One of them has a receipt, or none has, and it is not time yet.
     NotYet,
     /// Used up by a transaction that is none of ours.
     Stranger,
@@ -97,7 +122,7 @@ pub fn used_up<'a>(open: &'a [OpenNonce<'a>], settled: i64) -> impl Iterator<Ite
 #[must_use]
 pub fn end<S: BuildHasher, T: BuildHasher>(
     one: &OpenNonce<'_>,
-    settled: i64,
+    counts: Counts,
     told: &HashMap<Hash, Decision<Option<Facts>>, S>,
     canonical: &HashMap<u64, Hash, T>,
     at: At,
@@ -115,18 +140,17 @@ pub fn end<S: BuildHasher, T: BuildHasher>(
         let (lineage, job) = settlement::outcome(purpose, facts.succeeded, one.unmined.noop);
         return End::Receipt { hash, purpose, facts, lineage, job };
     }
-    let shown: Vec<Shown> = one
-        .attempts
-        .iter()
-        .map(|(hash, _)| match told.get(hash) {
-            Some(Decision::Agreed(None, _)) => Shown::Absent,
-            Some(Decision::Agreed(Some(_), _)) => Shown::Receipt,
-            Some(Decision::Split | Decision::Insufficient) | None => Shown::Unknown,
-        })
-        .collect();
-    match (u64::try_from(one.nonce), u64::try_from(settled)) {
-        (Ok(nonce), Ok(settled)) if settlement::is_consumed_by_stranger(nonce, settled, &shown, at.calm) => End::Stranger,
-        _ => End::Unproven,
+    let shown: Vec<Shown> = one.attempts.iter().map(|(hash, _)| shown(told, hash)).collect();
+    let by_stranger = |count: i64| match (u64::try_from(one.nonce), u64::try_from(count)) {
+        (Ok(nonce), Ok(count)) => settlement::is_consumed_by_stranger(nonce, count, &shown, at.calm),
+        _ => false,
+    };
+    if !by_stranger(counts.settled) {
+        End::Unproven
+    } else if one.attempts.is_empty() || counts.beyond.is_some_and(by_stranger) {
+        End::Stranger
+    } else {
+        End::NotYet
     }
 }
 
@@ -259,6 +283,14 @@ pub fn heed(state: LaneState, reason: Option<&str>, head: Option<Verdict>) -> Op
         (LaneState::Paused, Verdict::Accepted | Verdict::NonceTooLow) if reason == Some(UNFUNDED) => Some(Heed::Resume),
         _ => None,
     }
+}
+
+/// A lane that is paused for lack of money and has nothing open any more would wait for an answer that nobody is asked for: what it
+/// could not pay for has been taken, so it goes on.
+#[must_use]
+pub fn is_through(state: LaneState, reason: Option<&str>, open: &[OpenNonce<'_>], latest: Option<i64>) -> bool {
+    let taken = |latest: i64| open.iter().all(|one| one.nonce < latest);
+    state == LaneState::Paused && reason == Some(UNFUNDED) && latest.is_some_and(taken)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ const OURS: Hash = Hash([1; 32]);
 const DEARER: Hash = Hash([2; 32]);
 const BLOCK: Hash = Hash([9; 32]);
 const CALM: At = At { head: 110, depth: 3, calm: true };
+const COUNTS: Counts = Counts { settled: 5, beyond: Some(5) };
 const ATTEMPTS: [(Hash, AttemptPurpose); 2] = [(OURS, AttemptPurpose::Call), (DEARER, AttemptPurpose::Noop)];
 
 fn open(attempts: &[(Hash, AttemptPurpose)]) -> OpenNonce<'_> {
@@ -32,7 +33,7 @@ fn mined(block_number: u64) -> Decision<Option<Facts>> {
 }
 
 fn judged(told: [(Hash, Decision<Option<Facts>>); 2], at: At) -> End {
-    end(&open(&ATTEMPTS), 5, &HashMap::from(told), &HashMap::from([(108, BLOCK)]), at)
+    end(&open(&ATTEMPTS), COUNTS, &HashMap::from(told), &HashMap::from([(108, BLOCK)]), at)
 }
 
 #[test]
@@ -51,8 +52,19 @@ fn a_stranger_needs_every_hash_absent_and_calm() {
     assert_eq!(judged([(OURS, absent), (DEARER, absent)], At { calm: false, ..CALM }), End::Unproven);
     assert_eq!(judged([(OURS, absent), (DEARER, Decision::Insufficient)], CALM), End::Unproven);
     let one_unasked = HashMap::from([(OURS, absent)]);
-    assert_eq!(end(&open(&ATTEMPTS), 5, &one_unasked, &HashMap::<u64, Hash>::new(), CALM), End::Unproven);
-    assert_eq!(end(&open(&[]), 5, &one_unasked, &HashMap::<u64, Hash>::new(), CALM), End::Stranger);
+    assert_eq!(end(&open(&ATTEMPTS), COUNTS, &one_unasked, &HashMap::<u64, Hash>::new(), CALM), End::Unproven);
+    assert_eq!(end(&open(&[]), Counts { beyond: None, ..COUNTS }, &one_unasked, &HashMap::<u64, Hash>::new(), CALM), End::Stranger);
+}
+
+#[test]
+fn jrn_10_a_signed_nonce_goes_to_a_stranger_only_by_a_count_that_nothing_undoes() {
+    let (absent, nowhere) = (Decision::Agreed(None, 2), HashMap::<u64, Hash>::new());
+    let told = HashMap::from([(OURS, absent), (DEARER, absent)]);
+    assert!(needs_beyond(&open(&ATTEMPTS), &told) && !needs_beyond(&open(&[]), &told));
+    assert!(!needs_beyond(&open(&ATTEMPTS), &HashMap::from([(OURS, absent), (DEARER, mined(108))])));
+    for beyond in [None, Some(4)] {
+        assert_eq!(end(&open(&ATTEMPTS), Counts { beyond, ..COUNTS }, &told, &nowhere, CALM), End::NotYet);
+    }
 }
 
 #[test]
@@ -99,4 +111,12 @@ fn a_pause_for_money_lifts_itself_and_no_other_does() {
     assert_eq!(heed(LaneState::Paused, Some(UNFUNDED), Some(Verdict::Accepted)), Some(Heed::Resume));
     assert_eq!(heed(LaneState::Paused, Some("by an operator"), Some(Verdict::Accepted)), None);
     assert_eq!(heed(LaneState::Active, None, None), None);
+}
+
+#[test]
+fn a_lane_without_money_and_without_open_nonces_goes_on() {
+    let through = |open: &[OpenNonce<'_>], latest| is_through(LaneState::Paused, Some(UNFUNDED), open, latest);
+    assert!(through(&[], Some(4)) && through(&[open(&ATTEMPTS)], Some(5)));
+    assert!(!through(&[open(&ATTEMPTS)], Some(4)) && !through(&[], None));
+    assert!(!is_through(LaneState::Paused, None, &[], Some(4)));
 }

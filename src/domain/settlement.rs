@@ -49,8 +49,8 @@ pub enum Shown {
     Unknown,
 }
 
-/// Whether a nonce was used up by a transaction that is none of ours: it is below what a majority has counted at TX_CONFIRMATIONS, and
-/// every hash that was ever signed for it is absent. Not one unknown may be among them, and not while many calls fail.
+/// Whether a nonce was used up by a transaction that is none of ours: it is below what a majority has counted, and every hash that was
+/// ever signed for it is absent. Not one unknown may be among them, and not while many calls fail.
 #[must_use]
 pub fn is_consumed_by_stranger(nonce: u64, settled: u64, shown: &[Shown], calm: bool) -> bool {
     calm && nonce < settled && shown.iter().all(|one| *one == Shown::Absent)

@@ -4,7 +4,7 @@ use super::rpc_quorum::View;
 use super::{Work, number};
 use crate::chain::{Receipt, ReceiptVotes};
 use crate::domain::ballot::Facts;
-use crate::domain::lane_round::{self, End, OpenNonce};
+use crate::domain::lane_round::{self, Counts, End, OpenNonce};
 use crate::domain::quorum::Decision;
 use crate::domain::{job, lineage};
 use crate::fail;
@@ -40,11 +40,15 @@ impl Work {
             .filter_map(|decision| if let Decision::Agreed(Some(facts), _) = decision { Some(facts.block_number) } else { None });
         let canonical = self.canonical(heights.collect()).await;
         let at = self.at(view, self.desk.settings.confirmations);
+        let gone = lane_round::used_up(nonces, settled).any(|one| lane_round::needs_beyond(one, &facts));
+        let beyond =
+            if gone { self.counted_at(lane, lane_round::settled_at(view.reached, self.desk.settings.reorg_lookback)).await } else { None };
+        let counts = Counts { settled, beyond };
         let (mut ended, mut lost) = (Vec::new(), Vec::new());
         for (one, nonce) in open.iter().zip(nonces).filter(|(one, _)| one.nonce < settled) {
-            match lane_round::end(nonce, settled, &facts, &canonical, at) {
+            match lane_round::end(nonce, counts, &facts, &canonical, at) {
                 end @ End::Receipt { hash, .. } => ended.extend(told.get(&hash).and_then(|votes| self.settled(one, end, votes, view))),
-                End::Stranger => lost.extend(self.superseded(one, settled, &told, view)),
+                End::Stranger => lost.extend(self.superseded(one, counts, &told, view)),
                 End::Unproven => {
                     tracing::warn!(event = "nonce_without_receipt", lineage = %one.lineage, nonce = one.nonce, "the nonce is used up and no majority shows a receipt of ours");
                 }
@@ -88,17 +92,20 @@ impl Work {
     }
 
     /// The proof that a stranger used the nonce up.
-    fn superseded(&self, one: &Open, settled: i64, told: &HashMap<Hash, ReceiptVotes>, view: View) -> Option<Superseded> {
+    fn superseded(&self, one: &Open, counts: Counts, told: &HashMap<Hash, ReceiptVotes>, view: View) -> Option<Superseded> {
         let hashes: Vec<Value> = one
             .attempts
             .iter()
             .filter_map(|(hash, _)| told.get(hash).map(|votes| (hash, votes)))
             .map(|(hash, votes)| json!({"hash": hash.to_string(), "votes": tally(votes), "answers": answers(votes)}))
             .collect();
-        let counted_at = lane_round::settled_at(view.reached, self.desk.settings.confirmations)?;
+        let unsigned = one.attempts.is_empty();
+        let depth = if unsigned { self.desk.settings.confirmations } else { self.desk.settings.reorg_lookback };
+        let (count, counted_at) =
+            (counts.beyond.filter(|_| !unsigned).unwrap_or(counts.settled), lane_round::settled_at(view.reached, depth)?);
         let proof = json!({
-            "rule": "consumed_by_stranger", "head": view.reached, "confirmations": self.desk.settings.confirmations,
-            "account_nonce": {"count": settled, "block": counted_at}, "absent": hashes,
+            "rule": "consumed_by_stranger", "head": view.reached, "depth": depth,
+            "account_nonce": {"count": count, "block": counted_at}, "absent": hashes,
         });
         Some(Superseded { lineage: one.lineage, proof: proof.to_string(), hashes: i32::try_from(one.attempts.len()).ok()? })
     }

@@ -118,20 +118,17 @@ impl Work {
 
     /// How many nonces the account has used up: at the newest block, at TX_CONFIRMATIONS below it, and with what a pool has.
     async fn consumed(&self, lane: &Lane, view: View) -> (Consumed, Option<i64>) {
-        let agreed = |decision: Option<Decision<u64>>| decision.and_then(Decision::agreed).and_then(|count| i64::try_from(count).ok());
-        let ask = |tag| self.desk.chain.consumed_nonces(vec![lane.signer], tag);
         let (latest, settled, pending) = tokio::join!(
-            ask(BlockTag::Latest),
-            async {
-                match lane_round::settled_at(view.reached, self.desk.settings.confirmations) {
-                    Some(block) => agreed(ask(BlockTag::Number(block)).await.pop()),
-                    None => None,
-                }
-            },
+            self.desk.chain.consumed_nonces(vec![lane.signer], BlockTag::Latest),
+            self.counted_at(lane, lane_round::settled_at(view.reached, self.desk.settings.confirmations)),
             self.desk.chain.pending_nonce(lane.signer)
         );
         let pending = pending.ok().and_then(|count| i64::try_from(count).ok());
         (Consumed { latest: agreed({ latest }.pop()), settled }, pending)
+    }
+
+    async fn counted_at(&self, lane: &Lane, block: Option<u64>) -> Option<i64> {
+        agreed(self.desk.chain.consumed_nonces(vec![lane.signer], BlockTag::Number(block?)).await.pop())
     }
 
     async fn observe(&self, lane: &Lane, observed: Observed) -> Result<(), store::Error> {
@@ -174,6 +171,10 @@ impl Work {
             metrics::SIGNER_LANE_STATE.set(f64::from(u8::from(state == lane.state)), &[&label, &signer, state.as_str()]);
         }
     }
+}
+
+fn agreed(count: Option<Decision<u64>>) -> Option<i64> {
+    count.and_then(Decision::agreed).and_then(|count| i64::try_from(count).ok())
 }
 
 /// For the bigint columns of Postgres.
