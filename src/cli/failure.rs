@@ -50,6 +50,7 @@ impl Code {
             2 => Self::Usage,
             3 => Self::NotFound,
             4 => Self::Refused,
+            5 => Self::TimedOut,
             6 => Self::Changed,
             7 => Self::Unavailable,
             10 => Self::Problems,
@@ -68,7 +69,6 @@ impl Code {
             Self::Changed => "changed-concurrently",
             Self::Unavailable => "unavailable",
             Self::Problems => "problems-found",
-            Self::Other(5) => "timed-out",
             Self::Other(8) => "partly-done",
             Self::Other(_) => "failed",
         }
