@@ -15,19 +15,19 @@ say = @printf '\n== %s\n' '$(1)'
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-tools: ## fetch Postgres, Redis and anvil into .tools/
+tools: ## fetch Postgres, Redis and anvil into .tools/; as root it also installs packages that they need, by apt
 	@scripts/tools.sh postgres redis anvil
 
-build: ## build the program, unoptimised (target/debug/holdfast)
+build: ## build the program, unoptimised (debug/holdfast in the target folder of cargo)
 	$(call say,build)
 	$(CARGO) build --locked
 
-demo: tools build ## the main job, shown: two relayers, one killed in the middle, nothing lost
+demo: tools ## the main job, shown: two relayers, one killed in the middle, nothing lost
 	$(call say,demo)
-	target/debug/holdfast demo $(ARGS)
+	$(CARGO) run --locked -- demo $(ARGS)
 
-dev: tools build ## the whole service with its own Postgres, Redis and EVM node
-	target/debug/holdfast dev $(ARGS)
+dev: tools ## the whole service with its own Postgres, Redis and EVM node
+	$(CARGO) run --locked -- dev $(ARGS)
 
 test: ## everything that must hold before a change lands: lint, all tests, alert rules
 	$(call say,tools)
@@ -50,8 +50,7 @@ check-alerts: ## the alert rules, and their unit tests
 
 bench: tools ## load against the service, the raw node and raw Postgres, optimised (the first build takes about ten minutes)
 	$(call say,bench)
-	$(CARGO) build --release --locked
-	target/release/holdfast bench $(ARGS)
+	$(CARGO) run --release --locked -- bench $(ARGS)
 
 clean-tools: ## remove what `make tools` fetched
 	rm -rf .tools

@@ -17,6 +17,7 @@ mod it {
     mod delivery_rows;
     mod embedded;
     mod fee_cases;
+    mod first_steps;
     mod funds_cases;
     mod invariants;
     mod keys_cases;

@@ -25,7 +25,7 @@ use uuid::Uuid;
 const BATCH: usize = 256;
 const CAPACITY: usize = 16_384;
 /// How often the worker tells that it lives, and after how long it counts as dead.
-const HEARTBEAT: Duration = Duration::from_secs(3);
+pub const HEARTBEAT: Duration = Duration::from_secs(3);
 pub const STALE: Duration = Duration::from_secs(15);
 /// A delivery that Postgres could not be asked about comes again after this.
 const POSTGRES_AWAY: Duration = Duration::from_secs(1);

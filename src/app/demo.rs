@@ -1,8 +1,8 @@
 //! `demo`: the main job, shown. An engine in this process, two relayers beside it, one of them killed with SIGKILL in the middle,
 //! and at the end the chain itself is asked what happened.
 
-use super::dev::{DevOptions, POOL, World};
-use super::{Error, serve};
+use super::dev::{self, DevOptions, POOL, World};
+use super::{Error, Progress, serve};
 use crate::chain::dev_node::DevNode;
 use crate::domain::encoding::keccak256;
 use crate::local::{self, Sibling};
@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 const REQUEST: usize = 100;
 /// Longest wait for all jobs to end.
 const PATIENCE: Duration = Duration::from_secs(80);
+/// The relayer that is killed.
+const KILLED: &str = "relayer-1";
 
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
@@ -56,7 +58,8 @@ pub fn demo(options: DemoOptions) -> Result<i32, Error> {
 
 async fn start(options: DemoOptions) -> Result<i32, Error> {
     let folder = options.data.clone().unwrap_or_else(local::default_dir).join(format!("demo-{}", nix::unistd::Pid::this()));
-    let dev = DevOptions { data: Some(folder), lanes: Some(options.lanes), ..DevOptions::default() };
+    let dev = DevOptions { data: Some(folder), lanes: Some(options.lanes), json: options.json, ..DevOptions::default() };
+    dev::embedded("demo", &dev)?;
     let world = World::start(&dev, None).await?;
     let dir = world.dir.clone();
     let shown = Box::pin(show(&world, &dev, &options)).await;
@@ -83,7 +86,7 @@ async fn show(world: &World, dev: &DevOptions, options: &DemoOptions) -> Result<
             ("LOG_LEVEL", "warn".into()),
         ],
     )?;
-    let mut relayers = vec![relayer(world, "relayer-1")?, relayer(world, "relayer-2")?];
+    let mut relayers = vec![relayer(world, KILLED)?, relayer(world, "relayer-2")?];
     let db = Db::connect(&crate::config::Database::at(world.running.database_url.expose_secret())).await?;
     wait(Duration::from_secs(30), "both relayers", async || {
         let workers = store::workers::list(&db.reader()).await?;
@@ -122,13 +125,14 @@ fn relayer(world: &World, instance: &str) -> Result<Sibling, Error> {
 async fn play(world: &World, options: &DemoOptions, db: &Db, http: SocketAddr, relayers: &mut [Sibling]) -> Result<i32, Error> {
     let node = DevNode::new(world.rpc_url.clone())?;
     let ids: Vec<Hash> = (0..options.jobs).map(|n| keccak256(format!("{}/{n}", world.dir.display()).as_bytes())).collect();
-    super::progress(&format!("submitting {} jobs over {} lanes", options.jobs, options.lanes));
+    let progress = Progress { json: options.json };
+    progress.tell(&format!("submitting {} jobs over {} lanes", options.jobs, options.lanes));
     let began = Instant::now();
     let (first, second) = ids.split_at(ids.len() / 2);
     submit(world, http, first).await?;
     submit(world, http, second).await?;
     relayers[0].kill().await?;
-    super::progress("relayer-1 killed with SIGKILL in the middle");
+    progress.tell("relayer-1 killed with SIGKILL in the middle");
     wait(PATIENCE, "every job to end", async || Ok(!store::facts::is_anything_open(&db.reader()).await?)).await?;
     let took = began.elapsed();
     let lanes = store::lanes::all(&db.reader()).await?;
@@ -203,7 +207,9 @@ async fn table(node: &DevNode, db: &Db, lanes: &[Lane]) -> Result<Vec<String>, E
     }
     rows.push(String::new());
     for worker in store::workers::list(&db.reader()).await? {
-        rows.push(format!("{:<44} {:>8}", worker.instance, worker.state.as_str()));
+        // Nobody tells Postgres that a process was killed: its row says so only when its heartbeats have stayed away for long.
+        let state = if worker.instance == KILLED { "lost" } else { worker.state.as_str() };
+        rows.push(format!("{:<44} {state:>8}", worker.instance));
     }
     Ok(rows)
 }

@@ -1,9 +1,9 @@
 //! `dev`: the embedded default. Starts its own Postgres, Redis and EVM node, makes schema, signers, a key and a contract to call,
 //! serves every role, says one line when it is ready, and stops all it started.
 
-use super::Error;
+use super::{Error, Progress, servers};
 use crate::chain::dev_node::{DevNode, bytecode};
-use crate::config::{Chain, Config, Overrides};
+use crate::config::{Chain, Config, Overrides, Problem};
 use crate::domain::api_key;
 use crate::local::{self, Evm, Options, Parts, Running};
 use crate::signer::LocalSigner;
@@ -25,6 +25,7 @@ const ENDOWMENT: &str = "1000000000000000000000";
 const LANES: u32 = 2;
 /// The file that other commands find a running `dev` by.
 pub const DEV_FILE: &str = "dev.json";
+const SECRETS: &str = "secrets.json";
 
 #[derive(Clone, Debug, Default)]
 pub struct DevOptions {
@@ -38,6 +39,18 @@ pub struct DevOptions {
     /// Signers; 2 if not given.
     pub lanes: Option<u32>,
     pub json: bool,
+}
+
+impl DevOptions {
+    /// The addresses that the command line gave.
+    fn listeners(&self, mut overrides: Overrides) -> Overrides {
+        for (name, value) in [("HTTP_LISTEN", &self.http), ("ADMIN_LISTEN", &self.admin)] {
+            if let Some(value) = value {
+                overrides = overrides.with(name, value.to_string());
+            }
+        }
+        overrides
+    }
 }
 
 /// The secrets of a dev folder, made once and kept with mode 0600.
@@ -64,6 +77,10 @@ pub struct World {
     pub dir: PathBuf,
 }
 
+fn broken(path: &Path, detail: &str) -> Error {
+    Error::Secrets { path: path.to_owned(), detail: detail.into() }
+}
+
 fn files(what: &Path) -> impl Fn(std::io::Error) -> Error {
     let what = what.display().to_string();
     move |error| Error::Files { what: what.clone(), detail: error.to_string() }
@@ -88,18 +105,22 @@ fn write_private(path: &Path, text: &str) -> Result<(), Error> {
 impl Secrets {
     fn load(path: &Path, lanes: usize) -> Result<Self, Error> {
         let mut secrets = match std::fs::read_to_string(path) {
-            Ok(text) => {
-                serde_json::from_str(&text).map_err(|error| Error::Files { what: path.display().to_string(), detail: error.to_string() })?
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Self {
+            // Not the parser's own words: they quote what they found, and that may be a key.
+            Ok(text) => serde_json::from_str(&text)
+                .map_err(|error| broken(path, &format!("it holds no secrets as this program writes them, see line {}", error.line())))?,
+            // Whether it can be a folder at all is told by whoever takes it.
+            Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => Self {
                 journal_key: random_hex()?,
                 signers: Vec::new(),
                 admin_token: random_hex()?[2..].to_owned(),
                 api_key: None,
                 recorder: None,
             },
-            Err(error) => return Err(files(path)(error)),
+            Err(error) => return Err(local::Error::Folder { at: path.to_owned(), detail: error.to_string() }.into()),
         };
+        if secrets.signers.iter().any(|key| address_of(key).is_err()) {
+            return Err(broken(path, "one of its signers is no private key"));
+        }
         while secrets.signers.len() < lanes {
             secrets.signers.push(random_hex()?);
         }
@@ -117,35 +138,34 @@ fn address_of(key: &str) -> Result<Address, Error> {
     signer.map(|signer| signer.address()).ok_or_else(|| Error::Files { what: "dev signer".into(), detail: "is no private key".into() })
 }
 
-fn tell(line: &str) {
-    super::progress(line);
-}
-
 impl World {
     /// Brings the parts up and prepares them; running it again in the same folder changes nothing that is there.
     ///
     /// # Errors
     /// A missing part is named with the command that gets it.
     pub async fn start(options: &DevOptions, external_rpc: Option<SecretString>) -> Result<Self, Error> {
+        let progress = Progress { json: options.json };
         let dir = options.data.clone().unwrap_or_else(local::default_dir);
+        let lanes = usize::try_from(options.lanes.unwrap_or(LANES)).unwrap_or(1);
+        // Also before anything is started: what cannot be read later is known now.
+        Secrets::load(&dir.join(SECRETS), lanes)?;
         let near = std::path::absolute(".").unwrap_or_default();
         let parts = Parts::find(None, &near, external_rpc.is_none()).map_err(local::Error::from)?;
         let mut start = Options::new(dir, parts);
         start.external_rpc = external_rpc;
         let block_time = options.block_time.unwrap_or(Duration::from_secs(1));
         start.evm = Evm { block_time: Some(block_time).filter(|time| !time.is_zero()), ..Evm::default() };
-        let running = Running::start(start, tell).await?;
+        let running = Running::start(start, move |line| progress.tell(line)).await?;
         let dir = running.dir.clone();
-        tell("migrating the schema");
+        progress.tell("migrating the schema");
         let logins = [migration::Login { role: "runtime", name: local::RUNTIME_LOGIN, password: running.runtime_password.expose_secret() }];
         store::owner::migrate(&running.owner_url, &logins).await.map_err(|error| Error::Migration(error.to_string()))?;
-        let path = dir.join("secrets.json");
-        let lanes = usize::try_from(options.lanes.unwrap_or(LANES)).unwrap_or(1);
+        let path = dir.join(SECRETS);
         let mut secrets = Secrets::load(&path, lanes)?;
         let keys = secrets.signers[..lanes].to_vec();
         let signers = keys.iter().map(|key| address_of(key)).collect::<Result<Vec<_>, _>>()?;
         let node = DevNode::new(running.rpc_url.clone())?;
-        let recorder = prepare_chain(&node, &signers, secrets.recorder).await?;
+        let recorder = prepare_chain(&node, &signers, secrets.recorder, progress).await?;
         secrets.recorder = Some(recorder);
         let api_key = prepare_key(&running, secrets.api_key.take()).await?;
         secrets.api_key = Some(api_key.clone());
@@ -215,19 +235,14 @@ impl World {
         for (name, value) in environment.into_iter().chain(more.iter().cloned()) {
             overrides = overrides.with(name, value);
         }
-        for (name, value) in [("HTTP_LISTEN", &options.http), ("ADMIN_LISTEN", &options.admin)] {
-            if let Some(value) = value {
-                overrides = overrides.with(name, value.to_string());
-            }
-        }
-        Ok(Config::from_process(options.config.as_deref(), &overrides)?)
+        Ok(Config::from_process(options.config.as_deref(), &options.listeners(overrides))?)
     }
 }
 
 /// Pays the signers and deploys the Recorder where that has not been done.
-async fn prepare_chain(node: &DevNode, signers: &[Address], recorder: Option<Address>) -> Result<Address, Error> {
+async fn prepare_chain(node: &DevNode, signers: &[Address], recorder: Option<Address>, progress: Progress) -> Result<Address, Error> {
     let endowment: Wei = ENDOWMENT.parse().unwrap_or_default();
-    tell("paying the signers");
+    progress.tell("paying the signers");
     let mut poor = Vec::new();
     for signer in signers {
         if node.balance(*signer).await? < endowment {
@@ -240,7 +255,7 @@ async fn prepare_chain(node: &DevNode, signers: &[Address], recorder: Option<Add
     {
         return Ok(address);
     }
-    tell("deploying the Recorder");
+    progress.tell("deploying the Recorder");
     let code =
         bytecode(RECORDER).ok_or_else(|| Error::Files { what: "contracts/Recorder.json".into(), detail: "names no bytecode".into() })?;
     Ok(node.deploy(&code).await?)
@@ -286,19 +301,29 @@ pub fn dev(options: DevOptions) -> Result<i32, Error> {
     super::run(serve(options))
 }
 
-/// The operator's own node, when RPC_URL names one.
-fn external_node(options: &DevOptions) -> Result<Option<SecretString>, Error> {
-    let given = Config::from_process(options.config.as_deref(), &Overrides::default().with(Chain::SINGLE_ENDPOINT, "true"))?;
-    if given.service.infrastructure_required || given.database.is_some() {
-        return Err(Error::NotLocal);
+/// What is set for a command that brings its own Postgres and Redis: none of ours may be named, and none may be insisted on.
+///
+/// # Errors
+/// `NotLocal` when one or both are named, and every fault of the rest.
+pub fn embedded(command: &'static str, options: &DevOptions) -> Result<Config, Error> {
+    let overrides = options.listeners(Overrides::default().with(Chain::SINGLE_ENDPOINT, "true"));
+    match Config::from_process(options.config.as_deref(), &overrides) {
+        Ok(config) if config.database.is_some() => Err(Error::NotLocal(command)),
+        Ok(config) => Ok(config),
+        // One of the two alone is a fault of a service; here it is one too many.
+        Err(faults) if faults.0.iter().all(|fault| matches!(fault.problem, Problem::PairIncomplete(_))) => Err(Error::NotLocal(command)),
+        Err(faults) => Err(faults.into()),
     }
-    Ok(given.chains.into_iter().next().map(|chain| chain.rpc_url))
 }
 
 async fn serve(options: DevOptions) -> Result<i32, Error> {
     let as_json = options.json;
-    let world = World::start(&options, external_node(&options)?).await?;
-    let config = world.config(&options, &[])?;
+    let given = embedded("dev", &options)?;
+    servers::check(&given.http, true)?;
+    // The operator's own node, when RPC_URL names one.
+    let external_node = given.chains.into_iter().next().map(|chain| chain.rpc_url);
+    let world = World::start(&options, external_node).await?;
+    let config = world.config(&options, &[("HOLDFAST_ROLE", "all".into())])?;
     let file = world.dir.join(DEV_FILE);
     let shown = |http: std::net::SocketAddr, admin: std::net::SocketAddr| {
         let found = Found {
@@ -320,7 +345,7 @@ async fn serve(options: DevOptions) -> Result<i32, Error> {
         () = world.running.ended() => Err(Error::GaveUp("the local Postgres, Redis and EVM node are gone".into())),
     };
     let _ = std::fs::remove_file(&file);
-    tell("stopping the local parts");
+    Progress { json: as_json }.tell("stopping the local parts");
     world.running.stop().await?;
     ended
 }
@@ -332,18 +357,20 @@ fn say_ready(world: &World, found: &Found<'_>, as_json: bool) {
     if as_json {
         let line = serde_json::json!({
             "event": "ready", "http": found.http, "admin": found.admin, "rpc_url": found.rpc_url, "chain_id": world.chain_id, "pool": POOL,
-            "signers": signers, "api_key": world.api_key, "recorder": recorder, "database_url": found.database_url, "redis_url": found.redis_url,
+            "signers": signers, "api_key": world.api_key, "recorder": recorder, "database_url": found.database_url, "redis_url": found.redis_url, "admin_token": found.admin_token,
         });
         println!("{line}");
     } else {
         println!(
-            "ready: {} (admin {}), chain {}, pool {POOL}, recorder {recorder}, data in {}\nexport HOLDFAST_URL={} HOLDFAST_KEY={} HOLDFAST_RECORDER={recorder}",
+            "ready: {} (admin {}), chain {}, pool {POOL}, recorder {recorder}, data in {}\nexport HOLDFAST_URL={} HOLDFAST_KEY={} HOLDFAST_RECORDER={recorder}\nexport HOLDFAST_ADMIN={} HOLDFAST_ADMIN_TOKEN={}",
             found.http,
             found.admin,
             world.chain_id,
             world.dir.display(),
             found.http,
-            world.api_key
+            world.api_key,
+            found.admin,
+            found.admin_token,
         );
     }
 }

@@ -23,8 +23,15 @@ pub enum Error {
     Configuration(#[from] crate::config::Faults),
     #[error("DATABASE_URL, REDIS_URL and RPC_URL are needed to serve; `holdfast dev` brings its own")]
     Incomplete,
-    #[error("DATABASE_URL and REDIS_URL are set: `holdfast dev` starts its own Postgres and Redis; unset both, or run `holdfast serve`")]
-    NotLocal,
+    /// Never half and half: a key or a job of one world must not be looked for in the other.
+    #[error("DATABASE_URL or REDIS_URL is set, and `holdfast {0}` works with its own Postgres and Redis alone")]
+    NotLocal(&'static str),
+    /// Before anything is started, so that nothing has to be stopped.
+    #[error("{}", .0.join("\n"))]
+    Listen(Vec<String>),
+    /// The file with the secrets of a data folder.
+    #[error("{path} cannot be read: {detail}", path = path.display())]
+    Secrets { path: std::path::PathBuf, detail: String },
     #[error("role {0} is not part of this version: use all, engine or relayer")]
     NotBuilt(&'static str),
     #[error("{0}")]
@@ -55,10 +62,22 @@ impl Error {
     #[must_use]
     pub fn exit_code(&self) -> i32 {
         match self {
-            Self::Configuration(_) | Self::Incomplete | Self::NotBuilt(_) | Self::Signer(_) => 2,
-            Self::NotLocal | Self::Login(_) | Self::Local(local::Error::InUse { .. } | local::Error::Unreachable { .. }) => 4,
+            Self::Configuration(_) | Self::Incomplete | Self::NotBuilt(_) | Self::Signer(_) | Self::Listen(_) | Self::Secrets { .. } => 2,
+            Self::Local(local::Error::Folder { .. } | local::Error::Unreachable { .. }) => 2,
+            Self::NotLocal(_) | Self::Login(_) | Self::Local(local::Error::InUse { .. }) => 4,
             Self::Delivery(_) | Self::Store(_) | Self::Local(_) | Self::DevNode(_) => 7,
             Self::Migration(_) | Self::Runtime(_) | Self::Files { .. } | Self::GaveUp(_) => 1,
+        }
+    }
+
+    /// The safety gate that refused, by its name.
+    #[must_use]
+    pub fn gate(&self) -> Option<&'static str> {
+        match self {
+            Self::NotLocal(_) => Some("embedded-default"),
+            Self::Login(_) => Some("runtime-login"),
+            Self::Local(local::Error::InUse { .. }) => Some("data-folder-in-use"),
+            _ => None,
         }
     }
 
@@ -67,7 +86,20 @@ impl Error {
     pub fn next(&self) -> Option<String> {
         let next = match self {
             Self::Incomplete => "set DATABASE_URL, REDIS_URL and RPC_URL, or run: holdfast dev",
-            Self::NotLocal => "holdfast serve",
+            Self::NotLocal(command) => {
+                return Some(format!(
+                    "unset DATABASE_URL and REDIS_URL for `holdfast {command}`, or run the service on them: holdfast serve"
+                ));
+            }
+            Self::Listen(_) => "choose other addresses: HTTP_LISTEN and ADMIN_LISTEN (--http and --admin of holdfast dev)",
+            Self::Secrets { path, .. } => {
+                let dir = path.parent().unwrap_or(path).display();
+                return Some(format!(
+                    "bring the file back from a copy, or begin afresh without the jobs and keys of this folder: rm -r {dir}"
+                ));
+            }
+            Self::Local(local::Error::InUse { .. }) => "stop that process, or choose another folder: --data DIR",
+            Self::Local(local::Error::Folder { .. } | local::Error::Unreachable { .. }) => "choose another folder: --data DIR",
             Self::Local(local::Error::Missing(_)) => "make tools",
             Self::Login(_) => "holdfast db migrate, with the owner in DATABASE_MIGRATION_URL and another login in DATABASE_URL",
             Self::Store(store::Error::Schema { .. }) => "holdfast db migrate",
@@ -91,8 +123,46 @@ pub fn run<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> 
     system.block_on(work)
 }
 
-/// What a long start is doing, for whoever waits at the terminal.
-#[expect(clippy::print_stderr, reason = "people wait for this; logs are another matter")]
-fn progress(line: &str) {
-    eprintln!("holdfast: {line}");
+/// What a long start is doing, for whoever waits at the terminal; for a program a line of JSON as everything else on stderr.
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    json: bool,
+}
+
+impl Progress {
+    #[expect(clippy::print_stderr, reason = "people wait for this; logs are another matter")]
+    fn tell(self, line: &str) {
+        eprintln!("{}", self.shown(line));
+    }
+
+    fn shown(self, line: &str) -> String {
+        if self.json { serde_json::json!({ "event": "progress", "message": line }).to_string() } else { format!("holdfast: {line}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_has_its_exit_code_and_names_its_gate_or_the_setting_to_change() {
+        let seen = |error: Error| (error.exit_code(), error.gate(), error.next().unwrap_or_default());
+        let in_use = local::Error::InUse { dir: "/d".into(), pid: 7 };
+        assert_eq!((seen(in_use.into()).0, seen(Error::NotLocal("demo")).0), (4, 4));
+        assert_eq!(seen(local::Error::InUse { dir: "/d".into(), pid: 7 }.into()).1, Some("data-folder-in-use"));
+        let (code, gate, next) = seen(Error::NotLocal("demo"));
+        assert_eq!((code, gate), (4, Some("embedded-default")));
+        assert!(next.contains("unset DATABASE_URL and REDIS_URL") && next.contains("holdfast serve"), "{next}");
+        let folder = local::Error::Folder { at: "/f".into(), detail: "it is a file".into() };
+        assert_eq!(seen(folder.into()), (2, None, "choose another folder: --data DIR".into()));
+        let (code, _, next) = seen(Error::Secrets { path: "/f/secrets.json".into(), detail: "x".into() });
+        assert!(code == 2 && next.ends_with("rm -r /f"), "{code} {next}");
+    }
+
+    #[test]
+    fn progress_is_plain_for_people_and_json_for_programs() {
+        assert_eq!(Progress { json: false }.shown("paying the signers"), "holdfast: paying the signers");
+        let line: serde_json::Value = serde_json::from_str(&Progress { json: true }.shown("x \"y\"")).unwrap();
+        assert_eq!((line["event"].as_str(), line["message"].as_str()), (Some("progress"), Some("x \"y\"")));
+    }
 }

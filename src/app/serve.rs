@@ -38,11 +38,15 @@ pub(super) async fn serve_until(
     ready: impl FnOnce(SocketAddr, SocketAddr),
 ) -> Result<i32, Error> {
     config.check_service()?;
+    super::servers::check(&config.http, config.service.role != Role::Relayer)?;
     let identity = Identity { role: config.service.role.as_str().to_owned(), instance: config.service.instance_id.clone() };
     match logs::start(&config.log, identity) {
         // `dev`, `demo` and `bench` may have begun to log before.
         Ok(()) | Err(logs::Error::AlreadySet(_)) => telemetry::watch_panics(),
         Err(error) => return Err(Error::Runtime(error.to_string())),
+    }
+    for warning in &config.warnings {
+        tracing::warn!(event = "configuration_warning", setting = warning.name, "{warning}");
     }
     let metrics_handle = metrics::install().map_err(|error| Error::Runtime(error.to_string()))?;
     tokio::spawn(metrics::upkeep(metrics_handle.clone()));

@@ -11,7 +11,8 @@ use crate::operator::rotate::{self, Rotated};
 use crate::operator::{self, Desk, Limits};
 use actix_web::dev::ServerHandle;
 use metrics_exporter_prometheus::PrometheusHandle;
-use std::net::SocketAddr;
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 /// A running listener.
@@ -42,11 +43,41 @@ pub fn admin(config: &Config, board: &Board, metrics: PrometheusHandle, late: La
     let configure = Arc::new(move |routes: &mut actix_web::web::ServiceConfig| http::admin::configure(routes, late.clone()));
     let state = http::Admin { board: board.clone(), metrics, configure };
     let listening = http::admin_server(&config.http, state, config.service.shutdown_deadline);
-    Ok(Running::start(listening.map_err(|error| busy("ADMIN_LISTEN", config.http.admin_listen, &error))?))
+    Ok(Running::start(listening.map_err(|error| busy(ADMIN, config.http.admin_listen, &error))?))
+}
+
+const HTTP: &str = "HTTP_LISTEN (--http)";
+const ADMIN: &str = "ADMIN_LISTEN (--admin)";
+
+/// Tries the addresses of both listeners, or of the admin listener alone, before anything else is started.
+///
+/// # Errors
+/// Every address that cannot be listened on.
+pub fn check(http: &config::Http, public: bool) -> Result<(), Error> {
+    let (listen, admin) = (http.listen, http.admin_listen);
+    if public && listen == admin && listen.port() != 0 {
+        let text = format!("{HTTP} and {ADMIN} are both {listen}: what operators see is never public, so it needs an address of its own");
+        return Err(Error::Listen(vec![text]));
+    }
+    let wanted = [Some((ADMIN, admin)), public.then_some((HTTP, listen))];
+    // All are held until all were tried: they may also be in each other's way.
+    let tried: Vec<_> = wanted.into_iter().flatten().map(|(name, address)| (name, address, TcpListener::bind(address))).collect();
+    let faults: Vec<_> = tried.iter().filter_map(|(name, address, bound)| Some(fault(name, *address, bound.as_ref().err()?))).collect();
+    if faults.is_empty() { Ok(()) } else { Err(Error::Listen(faults)) }
+}
+
+fn fault(name: &str, address: SocketAddr, error: &std::io::Error) -> String {
+    let why = match error.kind() {
+        ErrorKind::AddrInUse => "is taken by another listener".to_owned(),
+        ErrorKind::AddrNotAvailable => "is no address of this machine".to_owned(),
+        ErrorKind::PermissionDenied => "is not open to this user".to_owned(),
+        _ => format!("cannot be listened on: {error}"),
+    };
+    format!("{name}: {address} {why}")
 }
 
 fn busy(name: &str, address: SocketAddr, error: &std::io::Error) -> Error {
-    Error::Files { what: format!("{name} {address}"), detail: format!("{error}; choose another address") }
+    Error::Listen(vec![fault(name, address, error)])
 }
 
 /// Binds the public listener.
@@ -55,7 +86,7 @@ pub fn public(config: &Config, engine: &Arc<Engine>) -> Result<Running, Error> {
     let state = http::Public::new(&engine.db.reader(), engine.intake.clone(), desk, engine.offers.clone(), Arc::new(SystemClock));
     tokio::spawn(state.waiters().run(engine.stop_token().cancelled_owned()));
     let listening = http::public_server(&config.http, state, config.service.shutdown_deadline);
-    Ok(Running::start(listening.map_err(|error| busy("HTTP_LISTEN", config.http.listen, &error))?))
+    Ok(Running::start(listening.map_err(|error| busy(HTTP, config.http.listen, &error))?))
 }
 
 /// Gives the operators' API what it serves from.
@@ -119,5 +150,36 @@ impl Keeper {
         let RotateAsked { chain_id, pool, old, new, unloaded, reason } = asked;
         let ask = rotate::Ask { chain_id: *chain_id, pool, old: *old, new: *new, unloaded: *unloaded };
         rotate::rotate(&self.desk, ask, &self.chains(), (operator, reason)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(listen: SocketAddr, admin_listen: SocketAddr, public: bool) -> Vec<String> {
+        let http = config::Http { listen, admin_listen, admin_token: None, workers: 1 };
+        match check(&http, public) {
+            Err(Error::Listen(faults)) => faults,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_address_that_cannot_be_listened_on_is_named_with_its_setting() {
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        let taken = TcpListener::bind(any).unwrap();
+        let address = taken.local_addr().unwrap();
+        assert_eq!(told(address, any, true), [format!("HTTP_LISTEN (--http): {address} is taken by another listener")]);
+        assert_eq!(told(address, address, false), [format!("ADMIN_LISTEN (--admin): {address} is taken by another listener")]);
+        let away: SocketAddr = "192.0.2.1:0".parse().unwrap();
+        let both = told(address, away, true);
+        assert!(both.len() == 2 && both[0].starts_with("ADMIN_LISTEN (--admin): 192.0.2.1:0 is no address"), "{both:?}");
+        drop(taken);
+        assert!(told(address, address, true)[0].contains("are both"));
+        let everywhere = SocketAddr::from(([0, 0, 0, 0], address.port()));
+        assert_eq!(told(everywhere, address, true).len(), 1, "they are in each other's way");
+        let http = config::Http { listen: any, admin_listen: any, admin_token: None, workers: 1 };
+        assert!(check(&http, true).is_ok());
     }
 }

@@ -1,9 +1,10 @@
 //! `holdfast jobs drain`, `undrain`, `signer-drain` and `signer-undrain`: mark first, wait second; a wait that runs out leaves the mark.
 
 use super::failure::{Code, Failure};
-use super::output::{answer, note};
+use super::output::{Format, answer, note};
 use super::page::{Page, cell};
 use super::{Global, session};
+use crate::domain::encoding::checksummed;
 use crate::operator::drains::{self, LOOK, SIGNER_RUNBOOK, SignerDrain, WORKER_RUNBOOK};
 use crate::operator::workers::Worker;
 use crate::operator::{age, transactions::Transaction};
@@ -19,6 +20,7 @@ enum Waited<T> {
 
 /// Looks until `done` or until the time is over; `tell` says on stderr what has changed.
 async fn wait<T, E>(
+    format: Format,
     within: Duration,
     first: T,
     mut look: impl AsyncFnMut() -> Result<T, E>,
@@ -33,7 +35,7 @@ async fn wait<T, E>(
         }
         let text = tell(&now);
         if text != told {
-            note(&text);
+            note(format, &text);
             told = text;
         }
         if Instant::now() >= until {
@@ -52,7 +54,7 @@ pub fn drain(global: &Global, instance: &str, seconds: u64) -> Result<Code, Fail
         let id = first.id;
         let done = |worker: &Worker| matches!(worker.state, WorkerState::Drained | WorkerState::Stopped | WorkerState::Stale);
         let tell = |worker: &Worker| format!("{} is {} and holds {} jobs", worker.instance, worker.state, worker.processing);
-        wait(Duration::from_secs(seconds), first, async || drains::worker(desk, id).await, done, tell).await
+        wait(global.output, Duration::from_secs(seconds), first, async || drains::worker(desk, id).await, done, tell).await
     })?;
     match waited {
         Waited::Done(worker) => {
@@ -91,14 +93,23 @@ pub fn signer_drain(global: &Global, signer: Address, seconds: u64) -> Result<Co
     let operator = session::operator(&config)?;
     let waited = session::at_desk_of(global, &config, async |_, desk| {
         let first = drains::drain_signer(desk, signer, (operator, &global.reason)).await?;
-        let tell =
-            |drain: &SignerDrain| format!("signer {signer} has {} open nonces", drain.lanes.iter().map(|lane| lane.open).sum::<i64>());
-        wait(Duration::from_secs(seconds), first, async || drains::signer_drain(desk, signer).await, |drain| drain.drained, tell).await
+        let tell = |drain: &SignerDrain| {
+            format!("signer {} has {} open nonces", checksummed(&signer), drain.lanes.iter().map(|lane| lane.open).sum::<i64>())
+        };
+        wait(
+            global.output,
+            Duration::from_secs(seconds),
+            first,
+            async || drains::signer_drain(desk, signer).await,
+            |drain| drain.drained,
+            tell,
+        )
+        .await
     })?;
     match waited {
         Waited::Done(drain) => {
             answer(global, "jobs.signer-drain", &drain, |page| {
-                page.line(format!("signer {signer} is drained: it gets no nonce, and every nonce of it has ended"));
+                page.line(format!("signer {} is drained: it gets no nonce, and every nonce of it has ended", checksummed(&signer)));
                 lanes(page, &drain);
             })?;
             Ok(Code::Done)
@@ -115,8 +126,8 @@ fn not_drained(drain: &SignerDrain, seconds: u64) -> Failure {
         format!("chain {}: {}{reason}, {} open", lane.chain_id, lane.state, lane.open)
     }));
     why.extend(drain.open.iter().map(line));
-    Failure::new(Code::TimedOut, format!("signer {} is not drained after {seconds} seconds", drain.signer), why.join("\n"))
-        .then(format!("holdfast lanes explain {}; then repeat the command. Runbook: {SIGNER_RUNBOOK}", drain.signer))
+    Failure::new(Code::TimedOut, format!("signer {} is not drained after {seconds} seconds", checksummed(&drain.signer)), why.join("\n"))
+        .then(format!("holdfast lanes explain {}; then repeat the command. Runbook: {SIGNER_RUNBOOK}", checksummed(&drain.signer)))
 }
 
 fn line(open: &Transaction) -> String {
@@ -138,7 +149,7 @@ pub fn signer_undrain(global: &Global, signer: Address) -> Result<Code, Failure>
     let drain =
         session::at_desk_of(global, &config, async |_, desk| drains::undrain_signer(desk, signer, (operator, &global.reason)).await)?;
     answer(global, "jobs.signer-undrain", &drain, |page| {
-        page.line(format!("signer {signer} gets nonces again"));
+        page.line(format!("signer {} gets nonces again", checksummed(&signer)));
         lanes(page, &drain);
     })?;
     Ok(Code::Done)

@@ -44,7 +44,18 @@ impl Code {
 
     /// Of a number that `app` gave.
     pub fn from_app(code: i32) -> Self {
-        Self::Other(u8::try_from(code).unwrap_or(1))
+        match code {
+            0 => Self::Done,
+            1 => Self::Internal,
+            2 => Self::Usage,
+            3 => Self::NotFound,
+            4 => Self::Refused,
+            5 => Self::TimedOut,
+            6 => Self::Changed,
+            7 => Self::Unavailable,
+            10 => Self::Problems,
+            code => Self::Other(u8::try_from(code).unwrap_or(1)),
+        }
     }
 
     const fn word(self) -> &'static str {
@@ -58,6 +69,7 @@ impl Code {
             Self::Changed => "changed-concurrently",
             Self::Unavailable => "unavailable",
             Self::Problems => "problems-found",
+            Self::Other(8) => "partly-done",
             Self::Other(_) => "failed",
         }
     }
@@ -153,6 +165,7 @@ impl From<app::Error> for Failure {
     fn from(error: app::Error) -> Self {
         Self {
             next: error.next(),
+            gate: error.gate().map(Into::into),
             ..Self::new(Code::from_app(error.exit_code()), "it did not come up or did not end well", error.to_string())
         }
     }
@@ -176,6 +189,16 @@ mod tests {
         assert_eq!(code(store::Error::Answer("x".into()).into()), 1);
         assert_eq!(Code::Problems.number(), 10);
         assert_eq!((Code::from_app(5).number(), Code::from_app(-1).number(), Code::from_app(300).number()), (5, 1, 1));
+    }
+
+    #[test]
+    fn a_role_that_did_not_start_is_told_by_the_word_of_its_code_and_with_its_gate() {
+        let in_use = crate::local::Error::InUse { dir: "/d".into(), pid: 7 };
+        let told = Failure::from(app::Error::from(in_use));
+        assert_eq!((told.json()["code"].as_str(), told.json()["gate"].as_str()), (Some("refused"), Some("data-folder-in-use")));
+        assert!(told.text().contains("\n  gate: data-folder-in-use\n"), "{}", told.text());
+        let words: Vec<_> = [1, 2, 5, 7, 8].into_iter().map(|code| Code::from_app(code).word()).collect();
+        assert_eq!(words, ["internal", "usage", "timed-out", "unavailable", "partly-done"]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::failure::{Code, Failure};
 use super::output::{answer, answer_with};
 use super::page::{Cell, Page, Tone, cell, maybe, time, toned};
 use super::{Global, drains, retire, session, tx};
+use crate::domain::encoding::checksummed;
 use crate::operator::cancel::{Cancelled, cancel};
 use crate::operator::explain_job::{self, Explanation};
 use crate::operator::jobs::{self, Execution, Filter, Record};
@@ -127,14 +128,16 @@ fn list(global: &Global, args: &List) -> Result<(), Failure> {
                     state(job.state),
                     cell(job.kind),
                     cell(job.chain_id),
-                    cell(age(job.age_seconds)),
+                    // How long it has been open; a job that has ended grows no older.
+                    maybe(job.finished_at.is_none().then(|| age(job.age_seconds))),
+                    maybe(job.finished_at.map(time)),
                     cell(job.attempts),
                     maybe(nonce),
                     maybe(error),
                 ]
             })
             .collect();
-        page.table(&["ID", "STATE", "KIND", "CHAIN", "AGE", "ATTEMPTS", "NONCE", "ERROR"], &rows, "no jobs");
+        page.table(&["ID", "STATE", "KIND", "CHAIN", "AGE", "ENDED", "ATTEMPTS", "NONCE", "ERROR"], &rows, "no jobs");
     })
 }
 
@@ -221,14 +224,14 @@ fn state(state: JobState) -> Cell {
 fn show(page: &mut Page, record: &Record) {
     let job = &record.job;
     let error = job.error.as_ref().map(|error| format!("{}: {}", error.title, error.detail.as_deref().unwrap_or(&error.r#type)));
-    let nonce = job.transaction.as_ref().map(|t| format!("{} of {}, {}", t.nonce, t.signer, t.state));
+    let nonce = job.transaction.as_ref().map(|t| format!("{} of {}, {}", t.nonce, checksummed(&t.signer), t.state));
     page.fields(&[
         ("job", cell(job.id)),
         ("state", state(job.state)),
         ("kind", cell(job.kind)),
         ("project", cell(&job.project)),
         ("pool", cell(format!("{} on chain {}", job.pool, job.chain_id))),
-        ("call", cell(format!("{} wei to {}", job.value, job.to))),
+        ("call", cell(format!("{} wei to {}", job.value, checksummed(&job.to)))),
         ("priority", cell(job.priority)),
         ("age", cell(age(job.age_seconds))),
         ("attempts", cell(job.attempts)),
@@ -273,7 +276,7 @@ fn explained(page: &mut Page, explanation: &Explanation) {
         ("when", maybe(next.at.map(time))),
         ("command", maybe(next.command.as_ref())),
         ("age", cell(age(job.age_seconds))),
-        ("attempts", cell(format!("{}, {} left", job.attempts, explanation.attempts_left))),
+        ("attempts", cell(attempts(explanation))),
         (
             "delivery",
             cell(format!("generation {}, published {}", job.delivery.generation, job.delivery.published_at.map_or("never".into(), time))),
@@ -292,6 +295,19 @@ fn explained(page: &mut Page, explanation: &Explanation) {
     let rows: Vec<_> =
         explanation.history.iter().map(|change| vec![cell(change.version), cell(&change.state), cell(time(change.at))]).collect();
     page.table(&["NO", "STATE", "AT"], &rows, "none");
+}
+
+/// How many executions there were, and how many more may count. Those that were given back cost nothing, so that a job may have had more
+/// than its budget.
+fn attempts(explanation: &Explanation) -> String {
+    let mut text = explanation.job.attempts.to_string();
+    if explanation.given_back > 0 {
+        text.push_str(&format!(", of which {} were given back and cost nothing", explanation.given_back));
+    }
+    if let Some(left) = explanation.attempts_left {
+        text.push_str(&format!("; {left} more may fail before the job is dead"));
+    }
+    text
 }
 
 fn error_row(group: &explain_job::ErrorGroup) -> Vec<Cell> {

@@ -26,7 +26,7 @@ impl Keys {
         answer(global, "keys.create", &json!({ "id": key.id, "project": project, "key": *key.plaintext }), |page| {
             page.line(&*key.plaintext)
         })?;
-        note(&format!("key {} of project {project}: keep it now, it cannot be shown again", key.id));
+        note(global.output, &format!("key {} of project {project}: keep it now, it cannot be shown again", key.id));
         Ok(Code::Done)
     }
 }

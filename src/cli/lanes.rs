@@ -2,8 +2,9 @@
 
 use super::failure::{Code, Failure};
 use super::output::answer;
-use super::page::{Cell, Page, Tone, cell, maybe, time, toned};
+use super::page::{Cell, Page, Tone, address, cell, maybe, time, toned};
 use super::{Global, session};
+use crate::domain::encoding::checksummed;
 use crate::operator::age;
 use crate::operator::explain_lane::{self, Explanation, Place};
 use crate::operator::lanes::{self, Lane};
@@ -49,7 +50,7 @@ fn show(page: &mut Page, lanes: &[Lane]) {
         .iter()
         .map(|lane| {
             vec![
-                cell(lane.signer),
+                address(&lane.signer),
                 cell(lane.chain_id),
                 cell(&lane.pool),
                 state(lane),
@@ -71,7 +72,7 @@ fn show(page: &mut Page, lanes: &[Lane]) {
 
 fn explain(page: &mut Page, explanation: &Explanation) {
     let lane = &explanation.lane;
-    page.heading(&format!("Lane {} on chain {}", lane.signer, lane.chain_id));
+    page.heading(&format!("Lane {} on chain {}", checksummed(&lane.signer), lane.chain_id));
     page.fields(&[
         ("pool", cell(&lane.pool)),
         ("state", state(lane)),

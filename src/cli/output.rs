@@ -41,14 +41,21 @@ pub fn answer_with<T: Serialize>(
         Format::Jsonl => lines(&value(data)?),
     };
     if global.output != Format::Json {
-        warnings.iter().for_each(|warning| note(warning));
+        warnings.iter().for_each(|warning| note(global.output, warning));
     }
     say(&whole)
 }
 
-/// A line for people on stderr.
-pub fn note(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "holdfast: {text}");
+/// A line on stderr: plain for people, JSON where the answer is JSON, so that a program may read all of stderr.
+pub fn note(format: Format, text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{}", noted(format, text));
+}
+
+fn noted(format: Format, text: &str) -> String {
+    match format {
+        Format::Text => format!("holdfast: {text}"),
+        Format::Json | Format::Jsonl => json!({ "event": "note", "message": text }).to_string(),
+    }
 }
 
 fn value<T: Serialize>(data: &T) -> Result<Value, Failure> {
@@ -87,6 +94,15 @@ mod tests {
         let text = document("jobs.list", &json!({ "items": [] }), &["old".into()]);
         let read: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(read, json!({ "schema": "holdfast.cli/jobs.list/v1", "data": { "items": [] }, "warnings": ["old"] }));
+    }
+
+    #[test]
+    fn a_note_has_the_form_of_the_answer() {
+        assert_eq!(noted(Format::Text, "x"), "holdfast: x");
+        for format in [Format::Json, Format::Jsonl] {
+            let line: Value = serde_json::from_str(&noted(format, "a \"b\"")).unwrap();
+            assert_eq!(line, json!({ "event": "note", "message": "a \"b\"" }));
+        }
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Text for people: headings, aligned tables, a little colour on a terminal. What comes from outside is shown without control
 //! characters: an error of some node must not write on an operator's terminal.
 
+use crate::domain::encoding::checksummed;
 use chrono::{DateTime, SecondsFormat, Utc};
+use entity::values::Address;
 use std::fmt::Display;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +23,11 @@ pub struct Cell {
 
 pub fn cell(value: impl Display) -> Cell {
     Cell { text: plain(&value.to_string()), tone: Tone::Plain }
+}
+
+/// An address as people read it: with its checksum.
+pub fn address(of: &Address) -> Cell {
+    cell(checksummed(of))
 }
 
 /// `-` for nothing.

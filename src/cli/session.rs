@@ -40,7 +40,7 @@ pub fn config(global: &Global) -> Result<Config, Faults> {
     }
     let path = global.data.clone().unwrap_or_else(local::default_dir).join(DEV_FILE);
     let Some(dev) = read(&path) else { return Ok(config) };
-    note(&format!("DATABASE_URL is not set: using the servers of holdfast dev ({})", path.display()));
+    note(global.output, &format!("DATABASE_URL is not set: using the servers of holdfast dev ({})", path.display()));
     let mut overrides = overrides.with("DATABASE_URL", dev.database_url.expose_secret()).with("REDIS_URL", dev.redis_url.expose_secret());
     if let Some(url) = &dev.rpc_url {
         overrides = overrides.with("RPC_URL", url.expose_secret()).with(Chain::SINGLE_ENDPOINT, "true");
@@ -86,7 +86,7 @@ pub fn start_logs(global: &Global, config: &Config) {
     let log = Log { level: if quiet { "warn".into() } else { config.log.level.clone() }, format };
     let identity = telemetry::logs::Identity { role: "cli".into(), instance: config.service.instance_id.clone() };
     if let Err(error) = telemetry::logs::start(&log, identity) {
-        note(&error.to_string());
+        note(global.output, &error.to_string());
     }
 }
 

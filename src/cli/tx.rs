@@ -2,8 +2,9 @@
 
 use super::failure::{Code, Failure};
 use super::output::answer;
-use super::page::{Page, cell, maybe, time};
+use super::page::{Page, address, cell, maybe, time};
 use super::{Global, session};
+use crate::domain::encoding::checksummed;
 use crate::operator::age;
 use crate::operator::transactions::{self, Detail, Filter, Transaction};
 use clap::{Args, Subcommand};
@@ -52,7 +53,7 @@ pub fn table(page: &mut Page, transactions: &[Transaction]) {
         .map(|t| {
             vec![
                 cell(t.chain_id),
-                cell(t.signer),
+                address(&t.signer),
                 cell(t.nonce),
                 cell(t.state),
                 cell(age(t.age_seconds)),
@@ -71,9 +72,9 @@ fn show(page: &mut Page, detail: &Detail) {
     page.heading(&format!("Transaction {}", t.id));
     page.fields(&[
         ("job", cell(t.job)),
-        ("place", cell(format!("nonce {} of {} on chain {}", t.nonce, t.signer, t.chain_id))),
+        ("place", cell(format!("nonce {} of {} on chain {}", t.nonce, checksummed(&t.signer), t.chain_id))),
         ("state", cell(t.state)),
-        ("call", cell(format!("{} wei to {}, at most {} gas", t.value, t.to, t.gas_limit))),
+        ("call", cell(format!("{} wei to {}, at most {} gas", t.value, checksummed(&t.to), t.gas_limit))),
         ("age", cell(age(t.age_seconds))),
         ("sent", cell(format!("{} times, last {}", t.sends, t.last_sent_at.map_or("never".into(), time)))),
         ("last answer", maybe(t.last_answer.as_ref())),

@@ -27,7 +27,7 @@ impl Workers {
                     vec![
                         cell(&worker.instance),
                         cell(&worker.role),
-                        toned(worker.state, tone),
+                        toned(worker.standing(), tone),
                         cell(worker.processing),
                         cell(heartbeat),
                         cell(&worker.version),

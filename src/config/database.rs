@@ -59,7 +59,7 @@ impl Database {
             url,
             pool_min: connections(pool_min),
             pool_max: connections(pool_max),
-            connection_timeout: from.millis("connection_timeout_ms", "DB_CONNECTION_TIMEOUT", 0),
+            connection_timeout: from.millis("connection_timeout_ms", "DB_CONNECTION_TIMEOUT", 1),
             idle_timeout: from.millis("idle_timeout_ms", "DB_IDLE_TIMEOUT", 0),
             queue_limit: from.size("queue_limit", "POOL_QUEUE_LIMIT", 0, 1_000_000),
             statement_timeout: from.millis("statement_timeout_ms", "STATEMENT_TIMEOUT_MS", 0),

@@ -35,6 +35,10 @@ pub enum Problem {
     NotAWidth { max: u32 },
     #[error("must be one of {0}")]
     NotAWord(String),
+    #[error("must be a level ({0}) or, by commas, parts with theirs such as info,holdfast=debug")]
+    NotALevel(String),
+    #[error("must have at least {0} characters")]
+    TooShort(usize),
     #[error("must be an address and port such as 127.0.0.1:8080")]
     NotASocketAddress,
     #[error("must be 1 to {max} letters, digits or characters of {extra}")]

@@ -2,7 +2,7 @@
 
 use super::fault::Problem;
 use super::layers::Section;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use std::net::{Ipv4Addr, SocketAddr};
 
 #[derive(Clone, Debug)]
@@ -19,10 +19,21 @@ impl Http {
         Self {
             listen: address(from, "listen", "HTTP_LISTEN"),
             admin_listen: address(from, "admin_listen", "ADMIN_LISTEN"),
-            admin_token: from.secret("admin_token", "ADMIN_TOKEN"),
+            admin_token: token(from),
             workers: from.size("workers", "HTTP_WORKERS", 1, 1_024),
         }
     }
+}
+
+/// A shorter token could be guessed.
+const TOKEN_LEAST: usize = 16;
+
+fn token(from: &Section<'_>) -> Option<SecretString> {
+    let token = from.secret("admin_token", "ADMIN_TOKEN")?;
+    if token.expose_secret().chars().count() < TOKEN_LEAST {
+        from.layers().fault(from.name_of("admin_token", "ADMIN_TOKEN"), Problem::TooShort(TOKEN_LEAST));
+    }
+    Some(token)
 }
 
 fn address(from: &Section<'_>, key: &str, name: &str) -> SocketAddr {

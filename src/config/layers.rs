@@ -125,6 +125,11 @@ impl<'a> Layers<'a> {
         self.faults.borrow_mut().push(Fault { name: name.into(), problem });
     }
 
+    /// Whether a setting has a fault already, under its variable or its place in a file.
+    pub fn is_faulty(&self, name: &str) -> bool {
+        self.faults.borrow().iter().any(|fault| fault.name.split(' ').next() == Some(name))
+    }
+
     pub fn into_faults(self) -> Vec<Fault> {
         self.faults.into_inner()
     }

@@ -17,7 +17,9 @@ mod rpc_words;
 mod secrets;
 mod service;
 mod signers;
+mod typos;
 pub mod url;
+mod warnings;
 
 pub use chain::Chain;
 pub use database::{Database, PoolMode};
@@ -32,6 +34,7 @@ pub use retirement::Retirement;
 pub use rpc_words::ErrorOverride;
 pub use service::{Role, Service};
 pub use signers::{Error as SignersError, PoolKeys, SecretKey32, SignerKeys};
+pub use warnings::Warning;
 
 use layers::{Layers, Section};
 use secrecy::SecretString;
@@ -58,6 +61,8 @@ pub struct Config {
     pub migration_url: Option<SecretString>,
     /// Who is named in the audit rows of operator commands.
     pub operator_id: Option<String>,
+    /// What can be, and is most likely not meant: told when a service starts, and by `doctor`.
+    pub warnings: Vec<Warning>,
 }
 
 impl Config {
@@ -78,7 +83,9 @@ impl Config {
     /// As `load`.
     pub fn from_process(file: Option<&Path>, overrides: &Overrides) -> Result<Self, Faults> {
         // Lossy, so that a variable that is no Unicode is seen and refused instead of passing for unset.
-        Self::load(file, &|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()), overrides)
+        let mut config = Self::load(file, &|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()), overrides)?;
+        config.warnings.extend(typos::of(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok())));
+        Ok(config)
     }
 
     /// What a long-running role needs beyond what every command needs.
@@ -110,6 +117,9 @@ impl Config {
         let signers = SignerKeys::read(&signers_section);
         check_keys(service.role, &journal_section, &signers_section);
         check_hosts(layers, &chains, &signers);
+        check_depths(layers, &chains);
+        let http = Http::read(&layers.section("http"));
+        let warnings = warnings::of(service.role, !signers.is_empty(), &http);
         Self {
             database,
             queue,
@@ -117,12 +127,13 @@ impl Config {
             journal,
             signers,
             retirement: Retirement::read(&layers.section("retirement")),
-            http: Http::read(&layers.section("http")),
+            http,
             log: Log::read(&layers.section("log")),
             operator_url: Database::url(&layers.section("database"), "operator_url", "DATABASE_OPERATOR_URL"),
             migration_url,
             operator_id: service_section.plain_name("operator_id", "OPERATOR_ID", 128, "_.:@+-/ "),
             service,
+            warnings,
         }
     }
 }
@@ -181,6 +192,19 @@ fn check_hosts(layers: &Layers<'_>, chains: &[Chain], signers: &SignerKeys) {
         if found < QUORUM_HOSTS {
             layers.fault("RPC_READ_URLS", Problem::TooFewHosts { chain: chain.id, found });
         }
+    }
+}
+
+/// An outcome is final at TX_CONFIRMATIONS: a reorganisation has to be followed at least as deep.
+fn check_depths(layers: &Layers<'_>, chains: &[Chain]) {
+    const DEPTH: &str = "TX_CONFIRMATIONS";
+    const LOOKBACK: &str = "TX_REORG_LOOKBACK_BLOCKS";
+    // One mistake is one line: after a fault of either its value is none that was set.
+    if layers.is_faulty(DEPTH) || layers.is_faulty(LOOKBACK) {
+        return;
+    }
+    for _ in chains.iter().filter(|chain| chain.confirmations > chain.reorg_lookback) {
+        layers.fault(DEPTH, Problem::Above(LOOKBACK));
     }
 }
 

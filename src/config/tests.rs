@@ -399,3 +399,36 @@ fn the_window_of_a_lane_is_set_by_profile_by_chain_and_by_signer() {
         assert_eq!(faults(&[PG, REDIS, RPC, ("TX_LANE_WIDTHS", value)]), [fault("TX_LANE_WIDTHS", problem)], "{value}");
     }
 }
+
+#[test]
+fn a_level_of_the_log_that_does_not_exist_is_a_fault_beside_the_others() {
+    for level in ["verbose", "info,c0ffee", "holdfast=loud", "=debug", "info,,debug", "holdfast=debug=1"] {
+        let found = faults(&[("LOG_LEVEL", level), ("DB_POOL_MAX", "x")]);
+        let names: Vec<_> = found.iter().map(|fault| fault.name.as_str()).collect();
+        assert_eq!(names, ["DB_POOL_MAX", "LOG_LEVEL"], "{level}: {found:?}");
+    }
+    for level in ["info", "WARN", "off", "info,holdfast=debug", "warn, sqlx::query=trace"] {
+        assert_eq!(faults(&[("LOG_LEVEL", level)]), [], "{level}");
+    }
+}
+
+#[test]
+fn settings_that_cannot_work_together_are_faults() {
+    let above = fault("TX_CONFIRMATIONS", Problem::Above("TX_REORG_LOOKBACK_BLOCKS"));
+    assert_eq!(faults(&[RPC, ("TX_CONFIRMATIONS", "65")]), [above]);
+    assert_eq!(faults(&[RPC, ("TX_CONFIRMATIONS", "64")]), []);
+    assert_eq!(faults(&[RPC, ("TX_CONFIRMATIONS", "12"), ("TX_REORG_LOOKBACK_BLOCKS", "x")]).len(), 1);
+    assert_eq!(faults(&[("DB_CONNECTION_TIMEOUT", "0")])[0].name, "DB_CONNECTION_TIMEOUT");
+    assert_eq!(faults(&[("ADMIN_TOKEN", "short-and-known")]), [fault("ADMIN_TOKEN", Problem::TooShort(16))]);
+    assert_eq!(faults(&[("ADMIN_TOKEN", "just-long-enough")]), []);
+}
+
+#[test]
+fn what_is_most_likely_not_meant_is_a_warning() {
+    let names = |set: &[(&str, &str)]| load(set).unwrap().warnings.into_iter().map(|warning| warning.name).collect::<Vec<_>>();
+    assert_eq!(names(&[PG, REDIS, RPC]), ["SIGNER_KEYS"]);
+    assert_eq!(names(&[PG, REDIS, RPC, ("HOLDFAST_ROLE", "engine")]), [""; 0]);
+    let open = ("ADMIN_LISTEN", "0.0.0.0:9090");
+    assert_eq!(names(&[PG, REDIS, RPC, ("HOLDFAST_ROLE", "engine"), open]), ["ADMIN_TOKEN"]);
+    assert_eq!(names(&[("HOLDFAST_ROLE", "engine"), open, ("ADMIN_TOKEN", "0123456789abcdef")]), [""; 0]);
+}

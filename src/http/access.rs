@@ -50,14 +50,23 @@ fn label(method: &Method) -> &'static str {
     }
 }
 
+/// HEAD is GET without a body: every handler of GET answers it, and the connection keeps the body back, since it has read the request
+/// before us.
+fn as_get(request: &mut ServiceRequest) {
+    if request.method() == Method::HEAD {
+        request.head_mut().method = Method::GET;
+    }
+}
+
 /// The middleware.
 ///
 /// # Errors
 /// None: every error becomes a response here, so that it is counted and carries the id.
-pub async fn around<B: MessageBody + 'static>(request: ServiceRequest, next: Next<B>) -> Result<ServiceResponse<BoxBody>, Error> {
+pub async fn around<B: MessageBody + 'static>(mut request: ServiceRequest, next: Next<B>) -> Result<ServiceResponse<BoxBody>, Error> {
     let started = Instant::now();
     let id = id_of(&request);
     let method = label(request.method());
+    as_get(&mut request);
     request.extensions_mut().insert(id.clone());
     let response = next.call(request).await?.map_into_boxed_body();
     let told = response.response().error().map(told);

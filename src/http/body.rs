@@ -2,6 +2,7 @@
 //! Never knows what the body means.
 
 use super::problem::{Kind, Problem};
+use crate::domain::submission::parse::FieldError;
 use actix_web::dev::Payload;
 use actix_web::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use actix_web::{FromRequest, HttpRequest, web};
@@ -14,6 +15,8 @@ use std::time::Duration;
 pub const MAX_BODY_BYTES: usize = 256 * 1024;
 /// A client that sends its body drop by drop holds a connection, and no longer than this.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Where the parser gives up, before its stack does.
+const DEEPEST: usize = 127;
 
 /// The JSON of a body.
 #[derive(Debug)]
@@ -29,12 +32,7 @@ impl FromRequest for Json {
         Box::pin(async move {
             typed?;
             let payload = payload.await.map_err(|error| Problem::internal(&error))?;
-            match tokio::time::timeout(PATIENCE, payload.to_bytes_limited(MAX_BODY_BYTES)).await {
-                Ok(Ok(Ok(bytes))) => parse(&bytes).map(Self),
-                Ok(Ok(Err(_))) => Err(Problem::new(Kind::InvalidRequest, "the body ended too early")),
-                Ok(Err(_)) => Err(Problem::new(Kind::TooLarge, format!("a body has at most {MAX_BODY_BYTES} bytes"))),
-                Err(_) => Err(Problem::new(Kind::BodyTimeout, format!("a body must arrive within {} seconds", PATIENCE.as_secs()))),
-            }
+            parse(&read(payload).await?).map(Self)
         })
     }
 }
@@ -54,7 +52,64 @@ fn check_type(request: &HttpRequest) -> Result<(), Problem> {
 /// # Errors
 /// A problem that says where the text is no JSON.
 pub fn parse(bytes: &[u8]) -> Result<Value, Problem> {
-    serde_json::from_slice::<Strict>(bytes).map(|strict| strict.0).map_err(|error| Problem::new(Kind::MalformedJson, error.to_string()))
+    serde_json::from_slice::<Strict>(bytes).map(|strict| strict.0).map_err(|error| Problem::new(Kind::MalformedJson, told(&error)))
+}
+
+/// What the parser found, in our words where its own name our parser instead of the fault.
+fn told(error: &serde_json::Error) -> String {
+    let at = format!("line {} column {}", error.line(), error.column());
+    let text = error.to_string();
+    if text.starts_with("recursion limit") {
+        return format!("the body is nested too deep, at {at}: at most {DEEPEST} objects and arrays may stand within each other");
+    }
+    if error.is_eof() { format!("the body ends in the middle of its JSON, at {at}") } else { text }
+}
+
+/// A body where none is needed: nothing, or an object without fields. What else is sent was meant to say something, and is not heard.
+#[derive(Debug)]
+pub struct Nothing;
+
+impl FromRequest for Nothing {
+    type Error = Problem;
+    type Future = LocalBoxFuture<'static, Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let typed = check_type(request);
+        let payload = web::Payload::from_request(request, payload);
+        Box::pin(async move {
+            let bytes = read(payload.await.map_err(|error| Problem::internal(&error))?).await?;
+            if bytes.is_empty() {
+                return Ok(Self);
+            }
+            typed?;
+            match parse(&bytes)? {
+                Value::Object(fields) if fields.is_empty() => Ok(Self),
+                Value::Object(fields) => Err(Problem::fields(
+                    fields
+                        .keys()
+                        .map(|name| FieldError { pointer: pointer(name), code: "unknown-field", message: TAKES_NONE.into() })
+                        .collect(),
+                )),
+                _ => Err(Problem::fields(vec![FieldError { pointer: String::new(), code: "wrong-type", message: TAKES_NONE.into() }])),
+            }
+        })
+    }
+}
+
+const TAKES_NONE: &str = "the body must be empty or {}";
+
+/// Of a field of the body.
+fn pointer(name: &str) -> String {
+    format!("/{}", name.replace('~', "~0").replace('/', "~1"))
+}
+
+async fn read(payload: web::Payload) -> Result<web::Bytes, Problem> {
+    match tokio::time::timeout(PATIENCE, payload.to_bytes_limited(MAX_BODY_BYTES)).await {
+        Ok(Ok(Ok(bytes))) => Ok(bytes),
+        Ok(Ok(Err(_))) => Err(Problem::new(Kind::InvalidRequest, "the body ended too early")),
+        Ok(Err(_)) => Err(Problem::new(Kind::TooLarge, format!("a body has at most {MAX_BODY_BYTES} bytes"))),
+        Err(_) => Err(Problem::new(Kind::BodyTimeout, format!("a body must arrive within {} seconds", PATIENCE.as_secs()))),
+    }
 }
 
 /// `Value` takes the last of two fields with one name, another parser takes the first: nobody could say what was asked for.
@@ -122,7 +177,7 @@ impl<'de> Visitor<'de> for Reader {
         let mut fields = Map::new();
         while let Some(name) = from.next_key::<String>()? {
             if fields.contains_key(&name) {
-                return Err(A::Error::custom(format_args!("the field {name:?} is there twice")));
+                return Err(A::Error::custom(format_args!("the field {name:?} is there twice: nobody could say which one counts")));
             }
             fields.insert(name, from.next_value_seed(Self)?);
         }
@@ -147,6 +202,18 @@ mod tests {
             assert_eq!(problem.kind(), Kind::MalformedJson);
             assert!(problem.to_string().contains("there twice"), "{problem}");
         }
+    }
+
+    #[test]
+    fn each_way_to_be_unreadable_has_its_own_words() {
+        let told = |text: &str| parse(text.as_bytes()).unwrap_err().body("").detail;
+        let twice = told(r#"{"kind":"a","kind":"b"}"#);
+        assert!(twice.starts_with("the field \"kind\" is there twice: nobody could say which one counts"), "{twice}");
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(parse(nested(DEEPEST).as_bytes()).is_ok());
+        let deep = told(&nested(DEEPEST + 1));
+        assert!(deep.starts_with("the body is nested too deep, at line 1 column 128: at most 127 "), "{deep}");
+        assert_eq!(told("{\"a\":"), "the body ends in the middle of its JSON, at line 1 column 5");
     }
 
     #[test]

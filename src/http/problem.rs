@@ -61,12 +61,17 @@ kinds! {
     Timeout = "timeout" GATEWAY_TIMEOUT "The database took too long"
 }
 
+/// Most faults that one answer tells: a body may have thousands, and nobody reads them.
+const ERRORS_MAX: usize = 20;
+
 /// Why a request was refused, before it is known under which id.
 #[derive(Clone, Debug)]
 pub struct Problem {
     kind: Kind,
     detail: String,
     errors: Vec<FieldError>,
+    /// Of which `errors` are the first; None when they are all.
+    errors_total: Option<usize>,
     state: Option<JobState>,
     allow: Vec<Method>,
     bearer: bool,
@@ -75,14 +80,20 @@ pub struct Problem {
 impl Problem {
     #[must_use]
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into(), errors: Vec::new(), state: None, allow: Vec::new(), bearer: false }
+        Self { kind, detail: detail.into(), errors: Vec::new(), errors_total: None, state: None, allow: Vec::new(), bearer: false }
     }
 
     #[must_use]
-    pub fn fields(errors: Vec<FieldError>) -> Self {
-        let plural = if errors.len() == 1 { "field is" } else { "fields are" };
-        let detail = format!("{} {plural} not valid", errors.len());
-        Self { errors, ..Self::new(Kind::InvalidRequest, detail) }
+    pub fn fields(mut errors: Vec<FieldError>) -> Self {
+        let count = errors.len();
+        let plural = if count == 1 { "field is" } else { "fields are" };
+        let mut detail = format!("{count} {plural} not valid");
+        let more = count > ERRORS_MAX;
+        if more {
+            errors.truncate(ERRORS_MAX);
+            detail.push_str(&format!("; these are the first {ERRORS_MAX}"));
+        }
+        Self { errors, errors_total: more.then_some(count), ..Self::new(Kind::InvalidRequest, detail) }
     }
 
     #[must_use]
@@ -92,7 +103,10 @@ impl Problem {
     }
 
     #[must_use]
-    pub fn method_not_allowed(allow: Vec<Method>) -> Self {
+    pub fn method_not_allowed(mut allow: Vec<Method>) -> Self {
+        if allow.contains(&Method::GET) {
+            allow.push(Method::HEAD);
+        }
         Self { allow, ..Self::new(Kind::MethodNotAllowed, "this resource does not take that method") }
     }
 
@@ -129,6 +143,7 @@ impl Problem {
                 .iter()
                 .map(|error| FieldProblem { pointer: error.pointer.clone(), code: error.code.into(), detail: error.message.clone() })
                 .collect(),
+            errors_total: self.errors_total,
             state: self.state.map(|state| state.as_str().into()),
         }
     }
@@ -181,7 +196,11 @@ pub struct ProblemBody {
     /// Stable; the last part of `type`.
     pub code: String,
     pub request_id: String,
+    /// The first 20 faults of the request.
     pub errors: Vec<FieldProblem>,
+    /// How many there are in all, when there are more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub errors_total: Option<usize>,
     /// Of the job, where the refusal depends on it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,

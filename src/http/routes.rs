@@ -22,11 +22,13 @@ pub const PUBLIC: &[Entry] = &[
     Entry { method: Method::GET, path: "/openapi.json", route: || web::get().to(openapi::document) },
 ];
 
+/// Of the admin listener, without credentials.
 pub const HEALTH: &[Entry] = &[
     Entry { method: Method::GET, path: "/livez", route: || web::get().to(health::livez::livez) },
     Entry { method: Method::GET, path: "/readyz", route: || web::get().to(health::readyz::readyz) },
     Entry { method: Method::GET, path: "/startupz", route: || web::get().to(health::startupz::startupz) },
     Entry { method: Method::GET, path: "/metrics", route: || web::get().to(health::metrics::metrics) },
+    Entry { method: Method::GET, path: "/openapi.json", route: || web::get().to(openapi::admin_document) },
 ];
 
 pub(super) fn public(to: &mut ServiceConfig) {

@@ -146,6 +146,37 @@ async fn every_faulty_field_is_named_and_nothing_is_accepted() {
 }
 
 #[actix_web::test]
+async fn a_body_with_more_faults_than_anybody_reads_is_answered_with_the_first_twenty_and_their_number() {
+    let stage = stage();
+    let mut body = job();
+    for number in 0..4_000 {
+        body[format!("x{number}")] = json!(1);
+    }
+    let seen = ask(&stage, submission(&stage, "k", &body)).await;
+    assert_eq!(seen.problem(), (400, "invalid-request"));
+    assert_eq!((seen.body["errors"].as_array().unwrap().len(), &seen.body["errors_total"]), (20, &json!(4_000)));
+    assert_eq!(seen.body["detail"], "4000 fields are not valid; these are the first 20");
+}
+
+#[actix_web::test]
+async fn a_cancellation_takes_no_body_that_says_something() {
+    let stage = stage();
+    let id = JobId(uuid::Uuid::from_u128(7));
+    stage.behind.lock().unwrap().jobs.push(view(id, "alpha", JobState::Cancelled));
+    stage.behind.lock().unwrap().cancelled = Some(Cancelled::Done);
+    let cancel = || post(&stage, &format!("/v1/jobs/{id}/cancel"));
+    for empty in [cancel(), cancel().set_json(json!({}))] {
+        assert_eq!(ask(&stage, empty).await.status, 200);
+    }
+    let told = ask(&stage, cancel().set_json(json!({"at": 1}))).await;
+    assert_eq!((told.problem(), &told.body["errors"][0]["pointer"]), ((400, "invalid-request"), &json!("/at")));
+    assert_eq!(ask(&stage, cancel().set_json(json!([]))).await.problem(), (400, "invalid-request"));
+    let json = cancel().insert_header(("content-type", "application/json"));
+    assert_eq!(ask(&stage, json.set_payload("junk")).await.problem(), (400, "malformed-json"));
+    assert_eq!(ask(&stage, cancel().set_payload("junk")).await.problem(), (415, "unsupported-media-type"));
+}
+
+#[actix_web::test]
 async fn no_route_answers_without_a_key_and_none_says_why() {
     let stage = stage();
     let stranger = crate::domain::api_key::mint("live").unwrap();
@@ -175,7 +206,7 @@ async fn what_is_not_there_and_what_is_not_allowed_are_problems_too() {
     assert_eq!(ask(&stage, get(&stage, "/v1/jobs/not-an-id")).await.problem(), (404, "not-found"));
     assert_eq!(ask(&stage, get(&stage, &format!("/v1/jobs/{}", uuid::Uuid::nil()))).await.problem(), (404, "not-found"));
     let wrong = ask(&stage, TestRequest::delete().uri("/v1/jobs")).await;
-    assert_eq!((wrong.problem(), wrong.header("allow")), ((405, "method-not-allowed"), "POST, GET"));
+    assert_eq!((wrong.problem(), wrong.header("allow")), ((405, "method-not-allowed"), "POST, GET, HEAD"));
 }
 
 #[actix_web::test]
@@ -438,6 +469,8 @@ async fn a_listener_is_bound_answers_and_stops() {
         admin_token: None,
         workers: 1,
     };
+    let id = JobId(uuid::Uuid::from_u128(7));
+    stage.behind.lock().unwrap().jobs.push(view(id, "alpha", JobState::Queued));
     let public = public_server(&settings, stage.public.clone(), Duration::from_secs(1)).unwrap();
     let metrics = crate::telemetry::metrics::install().unwrap();
     let configure: Configure = Arc::new(|routes| {
@@ -462,6 +495,24 @@ async fn a_listener_is_bound_answers_and_stops() {
     assert!(read(admin.address, "GET /admin/v1/overview HTTP/1.1", 0).await.starts_with("HTTP/1.1 403"));
     let metrics = read(admin.address, "GET /metrics HTTP/1.1", 0).await;
     assert!(metrics.contains("holdfast_http_requests_total{route=\"/livez\",method=\"GET\",status_class=\"2xx\"}"));
+    let key = format!("\r\nAuthorization: Bearer {}", stage.key);
+    for (address, path, status) in [
+        (public.address, format!("/v1/jobs/{id} HTTP/1.1{key}"), 200),
+        (public.address, format!("/v1/jobs HTTP/1.1{key}"), 200),
+        (public.address, "/openapi.json HTTP/1.1".into(), 200),
+        (public.address, format!("/v1/jobs/x/cancel HTTP/1.1{key}"), 405),
+        (admin.address, "/livez HTTP/1.1".into(), 200),
+        (admin.address, "/readyz HTTP/1.1".into(), 503),
+        (admin.address, "/metrics HTTP/1.1".into(), 200),
+    ] {
+        let (got, head) = (read(address, &format!("GET {path}"), 0).await, read(address, &format!("HEAD {path}"), 0).await);
+        let (start, body) = head.split_once("\r\n\r\n").unwrap();
+        assert!(start.starts_with(&format!("HTTP/1.1 {status}")) && body.is_empty(), "{path}: {head}");
+        let length = |text: &str| text.lines().find(|line| line.to_lowercase().starts_with("content-length")).map(str::to_lowercase);
+        assert!(got.starts_with(&format!("HTTP/1.1 {status}")) && length(start).is_some(), "{path}: {got}");
+        // The figures of one moment are not those of the next.
+        assert!(path.starts_with("/metrics") || length(&got) == length(start), "{path}: {head} {got}");
+    }
     let large = "POST /v1/jobs HTTP/1.1\r\nContent-Type: application/json\r\nIdempotency-Key: k";
     assert!(read(public.address, large, 4 << 20).await.starts_with("HTTP/1.1 401"));
     let large = format!("{large}\r\nAuthorization: Bearer {}", stage.key);

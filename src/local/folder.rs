@@ -105,12 +105,15 @@ impl Folder {
         if !dir.exists() {
             // Root's folder is passed through by the user that Postgres runs as, whatever the umask.
             let mode = if nix::unistd::geteuid().is_root() { 0o711 } else { 0o700 };
-            make_dir(dir, mode)?;
+            DirBuilder::new().recursive(true).mode(mode).create(dir).map_err(|e| Fault::folder(dir, &e))?;
             let mode = fs::Permissions::from_mode(mode);
             fs::set_permissions(dir, mode).map_err(|e| Fault::io(format!("setting the mode of {}", dir.display()), &e))?;
         }
         // The kernel names folders without links, and processes are recognised by the folder they work in.
-        let dir = fs::canonicalize(dir).map_err(|e| Fault::io(format!("opening {}", dir.display()), &e))?;
+        let dir = fs::canonicalize(dir).map_err(|e| Fault::folder(dir, &e))?;
+        if !dir.is_dir() {
+            return Err(Fault::Folder { detail: "it is a file, not a folder".into(), at: dir });
+        }
         let user = RunAs::for_dir(&dir);
         if let Some(user) = &user
             && let Some(at) = user.cannot_reach(&dir)
@@ -178,7 +181,14 @@ pub(super) fn write_private(path: &Path, content: &[u8]) -> Result<(), Fault> {
 fn lock(dir: &Path, owner: Identity) -> Result<File, Fault> {
     let path = dir.join("lock");
     let fault = |e: &io::Error| Fault::io(format!("locking {}", path.display()), e);
-    let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(|e| fault(&e))?;
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(|e| Fault::folder(&path, &e))?;
     let since = Instant::now();
     loop {
         match file.try_lock() {
@@ -215,7 +225,11 @@ fn settings(dir: &Path) -> Result<Settings, Fault> {
     let path = dir.join("local.json");
     match fs::read(&path) {
         Ok(bytes) => {
-            serde_json::from_slice(&bytes).map_err(|e| Fault::Io { what: format!("reading {}", path.display()), detail: e.to_string() })
+            // Not the parser's own words: they quote what they found, and that may be a password.
+            let broken = |e: serde_json::Error| {
+                format!("it is broken at line {}; bring it back from a copy, or remove the folder to begin afresh", e.line())
+            };
+            serde_json::from_slice(&bytes).map_err(|e| Fault::Folder { detail: broken(e), at: path })
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let settings =
@@ -223,7 +237,7 @@ fn settings(dir: &Path) -> Result<Settings, Fault> {
             write_private(&path, &serde_json::to_vec(&settings).unwrap_or_default())?;
             Ok(settings)
         }
-        Err(error) => Err(Fault::io(format!("reading {}", path.display()), &error)),
+        Err(error) => Err(Fault::folder(&path, &error)),
     }
 }
 
@@ -296,6 +310,29 @@ mod tests {
         }
         drop(held);
         lock(&scratch.0, me).unwrap();
+    }
+
+    #[test]
+    fn what_can_be_no_data_folder_is_named_with_its_reason() {
+        let scratch = Scratch::new("unfit");
+        let me = Identity::of(std::process::id());
+        let told = |dir: &Path| match Folder::take(dir, me).map(|_| ()) {
+            Err(Fault::Folder { at, detail }) => (at, detail),
+            other => panic!("{other:?}"),
+        };
+        let file = scratch.0.join("file");
+        fs::write(&file, "x").unwrap();
+        assert_eq!(told(&file), (file.clone(), "it is a file, not a folder".into()));
+        let below = file.join("below");
+        assert_eq!(told(&below).0, below);
+        // Nobody makes a folder in there, root included.
+        assert_eq!(told(Path::new("/proc/holdfast")).0, PathBuf::from("/proc/holdfast"));
+        let broken = scratch.0.join("broken");
+        fs::create_dir(&broken).unwrap();
+        fs::set_permissions(&broken, fs::Permissions::from_mode(0o711)).unwrap();
+        fs::write(broken.join("local.json"), "{").unwrap();
+        let (at, detail) = told(&broken);
+        assert!(at.ends_with("local.json") && detail.contains("begin afresh"), "{detail}");
     }
 
     #[test]

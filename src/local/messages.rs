@@ -82,13 +82,34 @@ impl fmt::Debug for Ready {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "fault", rename_all = "snake_case")]
 pub(super) enum Fault {
-    InUse { pid: u32 },
-    Unreachable { user: String, at: PathBuf },
-    Part { part: Part, log: PathBuf, detail: String },
-    Io { what: String, detail: String },
+    InUse {
+        pid: u32,
+    },
+    Unreachable {
+        user: String,
+        at: PathBuf,
+    },
+    /// What the operator has to set right: no folder, or none that we may write in.
+    Folder {
+        at: PathBuf,
+        detail: String,
+    },
+    Part {
+        part: Part,
+        log: PathBuf,
+        detail: String,
+    },
+    Io {
+        what: String,
+        detail: String,
+    },
 }
 
 impl Fault {
+    pub fn folder(at: &std::path::Path, error: &std::io::Error) -> Self {
+        Self::Folder { at: at.to_owned(), detail: error.to_string() }
+    }
+
     pub fn io(what: impl Into<String>, error: &std::io::Error) -> Self {
         Self::Io { what: what.into(), detail: error.to_string() }
     }

@@ -52,6 +52,9 @@ pub enum Error {
     InUse { dir: PathBuf, pid: u32 },
     #[error("Postgres does not run as root, and the user it runs as instead ({user}) cannot enter {}: choose another data folder", at.display())]
     Unreachable { user: String, at: PathBuf },
+    /// It cannot be a data folder, or what is in it is broken.
+    #[error("the data folder cannot be used, because of {}: {detail}", at.display())]
+    Folder { at: PathBuf, detail: String },
     #[error("{part} did not start; its log is {}\n{detail}", log.display())]
     Part { part: Part, log: PathBuf, detail: String },
     #[error("not ready after {} s; the logs are in {}", READY_WITHIN.as_secs(), dir.display())]
@@ -71,6 +74,7 @@ impl Error {
         match fault {
             Fault::InUse { pid } => Self::InUse { dir: dir.to_owned(), pid },
             Fault::Unreachable { user, at } => Self::Unreachable { user, at },
+            Fault::Folder { at, detail } => Self::Folder { at, detail },
             Fault::Part { part, log, detail } => Self::Part { part, log, detail },
             Fault::Io { what, detail } => Self::Io { what, detail },
         }

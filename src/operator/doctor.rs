@@ -73,9 +73,10 @@ fn configuration(config: &Config) -> Vec<Check> {
             "set OPERATOR_ID to your name",
         ));
     }
-    if config.http.admin_token.is_none() && !config.http.admin_listen.ip().is_loopback() {
-        checks.push(Check::warn("configuration.admin", "ADMIN_TOKEN is not set: the operators' API is closed", "set ADMIN_TOKEN"));
-    }
+    checks.extend(config.warnings.iter().map(|warning| {
+        let next = format!("look at {}", warning.name);
+        Check::warn("configuration", warning.to_string(), next)
+    }));
     checks
 }
 

@@ -6,11 +6,13 @@ use super::lanes::{self, Lane};
 use super::transactions::{Transaction, since};
 use super::workers::is_live;
 use super::{Desk, Error, age};
+use crate::domain::encoding::checksummed;
 use crate::store::standing::{self, Executor};
 use crate::store::{jobs, transactions, workers};
 use chrono::{DateTime, Utc};
 use entity::ids::JobId;
-use entity::states::{JobState, LaneState, LineageState};
+use entity::states::{AttemptOutcome, JobState, LaneState, LineageState};
+use entity::values::Wei;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -18,8 +20,10 @@ pub struct Explanation {
     pub job: Job,
     pub why: String,
     pub next: Next,
-    /// Executions that may still count before the job is dead.
-    pub attempts_left: i32,
+    /// Executions that may still fail before the job is dead; null when it has ended.
+    pub attempts_left: Option<i32>,
+    /// Of its newest executions, those that were given back and cost nothing.
+    pub given_back: usize,
     /// Every nonce that it had, newest first.
     pub transactions: Vec<Transaction>,
     /// The errors of its executions, grouped, the newest first.
@@ -27,6 +31,11 @@ pub struct Explanation {
     pub executions: Vec<Execution>,
     pub history: Vec<Change>,
 }
+
+/// As endpoints' answers and errors of executions are recorded.
+const UNFUNDED: &str = "insufficient_funds";
+/// Lanes that are named one by one.
+const LANES_TOLD: usize = 5;
 
 /// What happens next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -84,7 +93,8 @@ pub async fn explain(desk: &Desk, id: JobId) -> Result<Explanation, Error> {
     Ok(Explanation {
         why,
         next,
-        attempts_left: if job.state.is_final() { 0 } else { (around.executor.budget - job.attempts).max(0) },
+        attempts_left: (!job.state.is_final()).then_some((around.executor.budget - job.attempts).max(0)),
+        given_back: executions.iter().filter(|one| one.outcome == Some(AttemptOutcome::Snoozed)).count(),
         transactions,
         errors: grouped(&executions),
         executions,
@@ -112,6 +122,9 @@ fn verdict(job: &Job, transaction: Option<&Transaction>, around: &Around) -> (St
 
 fn waiting(job: &Job, around: &Around) -> (String, Next) {
     let mut why = match (&job.error, job.state) {
+        (Some(error), JobState::Retry) if error.r#type == UNFUNDED => {
+            format!("it waits for money: {}", error.detail.as_ref().unwrap_or(&error.title))
+        }
         (Some(error), JobState::Retry) => {
             format!("execution {} ended without a transaction: {}", job.attempts, error.detail.as_ref().unwrap_or(&error.title))
         }
@@ -120,8 +133,13 @@ fn waiting(job: &Job, around: &Around) -> (String, Next) {
     };
     let delivery = &job.delivery;
     if delivery.deliver_at > around.now {
-        let action = if job.attempts == 0 { "it is due at its run_at" } else { "the next execution is due" };
-        return (why, next(action, Some(delivery.deliver_at), None));
+        if job.attempts == 0 {
+            return (why, next("it is due at its run_at", Some(delivery.deliver_at), None));
+        }
+        // What kept the last execution from a lane most likely keeps the next one from it.
+        let trouble = lane_trouble(job, &around.lanes);
+        why.extend(trouble.iter().map(|(trouble, _)| format!("; {trouble}")));
+        return (why, next("the next execution is due", Some(delivery.deliver_at), trouble.map(|(_, command)| command)));
     }
     if delivery.published_at.is_none() {
         let failures = around.executor.failures;
@@ -154,8 +172,13 @@ fn lane_trouble(job: &Job, lanes: &[Lane]) -> Option<(String, String)> {
     }
     let active = lanes.iter().filter(|lane| lane.state == LaneState::Active).count();
     let worst = lanes.iter().max_by_key(|lane| (lane.state == LaneState::Paused, lane.oldest_open_seconds));
-    let command = worst.map_or(all, |lane| format!("holdfast lanes explain {}", lane.signer));
-    Some((format!("no lane of pool {} has room: {active} of {} are active and those are full", job.pool, lanes.len()), command))
+    let command = worst.map_or(all, |lane| format!("holdfast lanes explain {}", checksummed(&lane.signer)));
+    let mut trouble = format!("no lane of pool {} has room: {active} of {} are active and those are full", job.pool, lanes.len());
+    for lane in lanes.iter().filter(|lane| lane.state != LaneState::Active).take(LANES_TOLD) {
+        let reason = lane.reason.as_deref().unwrap_or("no reason was given");
+        trouble.push_str(&format!("; lane {} is {}: {reason}", checksummed(&lane.signer), lane.state));
+    }
+    Some((trouble, command))
 }
 
 fn processing(job: &Job, around: &Around) -> (String, Next) {
@@ -181,8 +204,14 @@ fn submitted(job: &Job, transaction: Option<&Transaction>) -> (String, Next) {
             next("report it", None, Some("holdfast db check".into())),
         );
     };
-    let lane = format!("holdfast lanes explain {}", t.signer);
-    let place = format!("nonce {} of {} on chain {}", t.nonce, t.signer, t.chain_id);
+    let signer = checksummed(&t.signer);
+    let lane = format!("holdfast lanes explain {signer}");
+    let place = format!("nonce {} of {signer} on chain {}", t.nonce, t.chain_id);
+    if t.last_answer.as_deref() == Some(UNFUNDED) && !t.state.is_final() {
+        let most = most_cost(t).map_or("what it costs is not known".into(), |cost| format!("it costs at most {cost} wei"));
+        let why = format!("it waits for money at {place} for {} now: the signer cannot pay, {most}", age(t.age_seconds));
+        return (why, next(format!("send native currency to {signer}: its bytes are then sent again by themselves"), None, Some(lane)));
+    }
     match t.state {
         LineageState::Allocated => {
             (format!("it owns {place}, unsigned"), next("it is signed, or its nonce goes to the tail", None, Some(lane)))
@@ -203,6 +232,13 @@ fn submitted(job: &Job, transaction: Option<&Transaction>) -> (String, Next) {
     }
 }
 
+/// What a transaction takes from its signer if all its gas is used at its highest price.
+fn most_cost(t: &Transaction) -> Option<Wei> {
+    let gas = Wei::from(u64::try_from(t.gas_limit).ok()?);
+    let gas = gas.0.checked_mul(t.max_fee_per_gas?.0)?;
+    t.value.0.checked_add(gas).map(Wei)
+}
+
 fn ended(job: &Job, state: JobState) -> (String, Next) {
     let nothing = |action: &str| next(action, None, None);
     let error = job.error.as_ref().map_or("no error was recorded", |error| error.detail.as_ref().unwrap_or(&error.title));
@@ -212,6 +248,9 @@ fn ended(job: &Job, state: JobState) -> (String, Next) {
             (format!("it was mined and reverted: {error}"), nothing("nothing: the nonce is used up, new work needs a new job"))
         }
         JobState::NotActionable => (format!("there was nothing to do: {error}"), nothing("nothing")),
+        JobState::Cancelled if job.transaction.is_some() => {
+            ("it was cancelled: a no-op was mined at its nonce instead of it".into(), nothing("nothing"))
+        }
         JobState::Cancelled => ("it was cancelled before it owned a nonce".into(), nothing("nothing")),
         JobState::Dead => {
             let why = format!("its last execution failed and {} were allowed: {error}", job.attempts);

@@ -101,10 +101,22 @@ fn a_job_that_nobody_can_take_names_the_reason_and_the_next_command() {
     assert_eq!(next.command.as_deref(), Some("holdfast workers list"));
 
     let mut full = around();
-    full.lanes = vec![lane(LaneState::Active, 0), lane(LaneState::Paused, 0)];
+    let paused = Lane { reason: Some("insufficient_funds".into()), ..lane(LaneState::Paused, 0) };
+    full.lanes = vec![lane(LaneState::Active, 0), paused];
     let (why, next) = verdict(&job(JobState::Queued), None, &full);
-    assert!(why.ends_with("no lane of pool local:relayer has room: 1 of 2 are active and those are full"), "{why}");
-    assert_eq!(next.command, Some(format!("holdfast lanes explain {}", Address([7; 20]))));
+    let told = format!(
+        "no lane of pool local:relayer has room: 1 of 2 are active and those are full; lane {} is paused: insufficient_funds",
+        checksummed(&Address([7; 20]))
+    );
+    assert!(why.ends_with(&told), "{why}");
+    // The same once an execution was given back for it, before the next is due.
+    let mut given_back = job(JobState::Retry);
+    given_back.attempts = 9;
+    given_back.delivery.deliver_at = NOW + TimeDelta::seconds(2);
+    let (why, later) = verdict(&given_back, None, &full);
+    assert_eq!(why, format!("it was given back unharmed; {told}"));
+    assert_eq!((later.at, &later.command), (Some(NOW + TimeDelta::seconds(2)), &next.command));
+    assert_eq!(next.command, Some(format!("holdfast lanes explain {}", checksummed(&Address([7; 20])))));
 }
 
 #[test]
@@ -155,7 +167,7 @@ fn a_submitted_job_names_its_nonce_and_leads_to_its_lane() {
     sent.transaction =
         Some(Nonce { signer: Address([7; 20]), nonce: 12, state: LineageState::Broadcast, hash: None, block: Some(4), confirmations: 3 });
     let (why, next) = verdict(&sent, Some(&transaction(LineageState::Broadcast)), &around());
-    let signer = Address([7; 20]);
+    let signer = checksummed(&Address([7; 20]));
     assert_eq!(
         why,
         format!("it was sent at nonce 12 of {signer} on chain 31337 for 1m15s now: sent 2 times, the last answer was accepted")
@@ -164,6 +176,31 @@ fn a_submitted_job_names_its_nonce_and_leads_to_its_lane() {
         (next.action.as_str(), next.command),
         ("it is settled at TX_CONFIRMATIONS; it has 3", Some(format!("holdfast lanes explain {signer}")))
     );
+}
+
+#[test]
+fn a_job_whose_signer_cannot_pay_waits_for_money_and_says_how_much() {
+    let mut poor =
+        Transaction { last_answer: Some("insufficient_funds".into()), value: Wei::from(5), ..transaction(LineageState::Broadcast) };
+    let signer = checksummed(&Address([7; 20]));
+    let (why, _) = verdict(&job(JobState::Submitted), Some(&poor), &around());
+    assert!(why.ends_with("the signer cannot pay, what it costs is not known"), "{why}");
+    poor.max_fee_per_gas = Some(Wei::from(1_000));
+    let (why, next) = verdict(&job(JobState::Submitted), Some(&poor), &around());
+    assert_eq!(
+        why,
+        format!(
+            "it waits for money at nonce 12 of {signer} on chain 31337 for 1m15s now: the signer cannot pay, it costs at most 21000005 wei"
+        )
+    );
+    assert!(next.action.starts_with(&format!("send native currency to {signer}")), "{}", next.action);
+
+    let mut before = job(JobState::Retry);
+    before.attempts = 1;
+    let detail = Some("signer 0x07 cannot pay for the call".into());
+    before.error = Some(Problem { r#type: "insufficient_funds".into(), title: "Money".into(), detail });
+    before.delivery.deliver_at = NOW + TimeDelta::seconds(30);
+    assert_eq!(verdict(&before, None, &around()).0, "it waits for money: signer 0x07 cannot pay for the call");
 }
 
 #[test]

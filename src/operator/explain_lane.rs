@@ -3,6 +3,7 @@
 use super::lanes::{self, Lane};
 use super::transactions::Transaction;
 use super::{Desk, Error, List, age};
+use crate::domain::encoding::checksummed;
 use crate::store::{standing, transactions};
 use chrono::{DateTime, Utc};
 use entity::states::{LaneState, LineageState};
@@ -60,7 +61,7 @@ pub async fn explain(desk: &Desk, signer: Address) -> Result<List<Explanation>, 
     let mut lanes = lanes::load(&db).await?;
     lanes.retain(|lane| lane.signer == signer);
     if lanes.is_empty() {
-        return Err(Error::NotFound { what: "lane of", id: signer.to_string() });
+        return Err(Error::NotFound { what: "lane of", id: checksummed(&signer) });
     }
     let (rows, heads, history) =
         futures::try_join!(transactions::open(&db, Some(signer), RUNGS_MAX), standing::heads(&db), standing::memberships(&db, signer))?;

@@ -19,6 +19,7 @@ pub mod schema;
 pub mod transactions;
 pub mod workers;
 
+use crate::actors::worker::HEARTBEAT;
 use crate::clock::{Clock, SystemClock};
 use crate::config;
 use crate::store::{self, Db, Reader};
@@ -39,8 +40,10 @@ pub struct Desk {
 pub struct Limits {
     /// An open nonce (TX_STUCK_SECONDS).
     pub stuck: Duration,
-    /// A heartbeat.
+    /// A heartbeat: its worker is given up, and its row is marked.
     pub stale: Duration,
+    /// A heartbeat: a worker that has missed three is silent, whatever its row says.
+    pub silent: Duration,
     /// Work that is due and that nobody has taken.
     pub waiting: Duration,
     /// One execution.
@@ -52,6 +55,7 @@ impl Default for Limits {
         Self {
             stuck: Duration::from_secs(60),
             stale: Duration::from_secs(30),
+            silent: HEARTBEAT * 3,
             waiting: Duration::from_secs(60),
             processing: Duration::from_secs(300),
         }

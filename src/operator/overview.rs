@@ -5,6 +5,7 @@ use super::lanes::{self, Lane};
 use super::schema::{self, Comparison};
 use super::workers::Worker;
 use super::{Desk, Error, Limits, age, seconds};
+use crate::domain::encoding::checksummed;
 use crate::store::facts::{self, Figures};
 use crate::store::standing::{self, Head};
 use crate::store::workers;
@@ -138,9 +139,9 @@ fn summary(seen: Seen, limits: &Limits) -> Overview {
     }
 }
 
-/// Neither live nor stopped in order, and still holding work.
+/// Silent, or gone while it held work.
 fn silent(worker: &Worker) -> bool {
-    !worker.live && worker.processing > 0
+    worker.silent || (!worker.live && worker.processing > 0)
 }
 
 /// In the order in which an operator would look, within each severity.
@@ -197,7 +198,8 @@ fn find_late(figures: &Figures, limits: &Limits, found: &mut Vec<Finding>) {
 
 fn find_lanes(lanes: &[Lane], limits: &Limits, found: &mut Vec<Finding>) {
     for lane in lanes {
-        let (signer, chain, next) = (lane.signer, lane.chain_id, format!("holdfast lanes explain {}", lane.signer));
+        let (signer, chain) = (checksummed(&lane.signer), lane.chain_id);
+        let next = format!("holdfast lanes explain {signer}");
         if lane.state == LaneState::Paused {
             let why = lane.reason.as_deref().unwrap_or("no reason was given");
             found.push(critical(format!("lane {signer} on chain {chain} is paused with {} open nonces: {why}", lane.open), next));

@@ -41,6 +41,7 @@ fn worker(live: bool, processing: i32) -> Worker {
         version: "0.1.0".into(),
         state: if live { WorkerState::Active } else { WorkerState::Stale },
         live,
+        silent: false,
         processing,
         pool_size: 10,
         started_at: chrono::DateTime::UNIX_EPOCH,
@@ -64,7 +65,7 @@ fn what_stops_work_comes_before_what_only_needs_a_look() {
     seen.workers = vec![worker(false, 4)];
     let findings = summary(seen, &Limits::default()).findings;
     let told: Vec<_> = findings.iter().map(|finding| (finding.severity, finding.what.as_str())).collect();
-    let signer = Address([7; 20]);
+    let signer = crate::domain::encoding::checksummed(&Address([7; 20]));
     assert_eq!(
         told,
         [

@@ -13,9 +13,12 @@ pub struct Worker {
     pub instance: String,
     pub role: String,
     pub version: String,
+    /// As its row says; nobody tells Postgres of a process that was killed.
     pub state: WorkerState,
     /// Whether its heartbeat is recent and it has not stopped.
     pub live: bool,
+    /// Whether it should be live by its row and has missed three heartbeats.
+    pub silent: bool,
     pub processing: i32,
     pub pool_size: i32,
     pub started_at: DateTime<Utc>,
@@ -27,6 +30,7 @@ impl Worker {
     pub(super) fn new(row: WorkerView, limits: &Limits) -> Self {
         Self {
             live: is_live(&row, limits),
+            silent: is_silent(&row, limits),
             id: row.id,
             instance: row.instance,
             role: row.role,
@@ -41,8 +45,24 @@ impl Worker {
     }
 }
 
+impl Worker {
+    /// What it is called: its state, or that it is silent.
+    #[must_use]
+    pub fn standing(&self) -> &'static str {
+        if self.silent { "silent" } else { self.state.as_str() }
+    }
+}
+
+fn should_live(row: &WorkerView) -> bool {
+    !matches!(row.state, WorkerState::Stopped | WorkerState::Stale)
+}
+
 pub(super) fn is_live(row: &WorkerView, limits: &Limits) -> bool {
-    !matches!(row.state, WorkerState::Stopped | WorkerState::Stale) && row.heartbeat_age <= limits.stale
+    should_live(row) && row.heartbeat_age <= limits.silent
+}
+
+fn is_silent(row: &WorkerView, limits: &Limits) -> bool {
+    should_live(row) && row.heartbeat_age > limits.silent
 }
 
 /// # Errors
@@ -50,4 +70,37 @@ pub(super) fn is_live(row: &WorkerView, limits: &Limits) -> bool {
 pub async fn list(desk: &Desk) -> Result<List<Worker>, Error> {
     let rows = rows::list(&desk.reader()).await?;
     Ok(List::whole(rows.into_iter().map(|row| Worker::new(row, &desk.limits)).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_worker_that_missed_three_heartbeats_is_silent_and_not_live() {
+        let limits = Limits::default();
+        let seen = |state: WorkerState, age: Duration| {
+            let row = WorkerView {
+                id: WorkerId(uuid::Uuid::nil()),
+                instance: "relayer-1".into(),
+                role: "relayer".into(),
+                version: "0".into(),
+                state,
+                processing: 0,
+                pool_size: 1,
+                started_at: DateTime::UNIX_EPOCH,
+                heartbeat_at: DateTime::UNIX_EPOCH,
+                heartbeat_age: age,
+            };
+            let worker = Worker::new(row, &limits);
+            (worker.live, worker.standing())
+        };
+        let late = crate::actors::worker::HEARTBEAT * 3 + Duration::from_millis(1);
+        assert_eq!(seen(WorkerState::Active, late - Duration::from_millis(1)), (true, "active"));
+        assert_eq!(seen(WorkerState::Active, late), (false, "silent"));
+        assert_eq!(seen(WorkerState::Draining, late), (false, "silent"));
+        assert_eq!(seen(WorkerState::Stopped, late), (false, "stopped"));
+        assert_eq!(seen(WorkerState::Stale, late), (false, "stale"));
+    }
 }

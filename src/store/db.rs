@@ -4,6 +4,7 @@
 
 use super::Error;
 use super::places::{Place, Places};
+use super::reach;
 use crate::config;
 use crate::telemetry::metrics;
 use sea_orm::{
@@ -74,7 +75,10 @@ impl Db {
             let pg = pg.options([("idle_in_transaction_session_timeout", "15s"), ("lock_timeout", "4s")]);
             if timeout.is_zero() { pg } else { pg.options([("statement_timeout", format!("{}ms", timeout.as_millis()))]) }
         });
-        let pool = Database::connect(options).await?;
+        let pool = match Database::connect(options).await {
+            Ok(pool) => pool,
+            Err(error) => return Err(reach::cause(&settings.url, settings.connection_timeout, error.into()).await),
+        };
         let places = Places::new(pool.clone(), settings.pool_max, settings.queue_limit, settings.connection_timeout);
         Ok(Self(Arc::new(Inner { pool, runtime: Handle::current(), places, slow: settings.slow_statement })))
     }

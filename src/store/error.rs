@@ -68,7 +68,7 @@ impl From<DbErr> for Error {
     }
 }
 
-fn from_sqlx(error: &sqlx::Error) -> Error {
+pub(super) fn from_sqlx(error: &sqlx::Error) -> Error {
     let Some(database) = error.as_database_error() else {
         return match error {
             sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnNotFound(_) | sqlx::Error::Decode(_) | sqlx::Error::RowNotFound => {

@@ -19,6 +19,7 @@ pub mod login;
 pub mod outbox;
 pub mod owner;
 mod places;
+mod reach;
 pub mod retirement;
 pub mod settling;
 pub mod standing;

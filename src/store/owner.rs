@@ -1,7 +1,7 @@
 //! The owner of the schema, for as long as one migration takes: a pool of one connection that the service never has.
 //! Never reads or writes a row of the service. Called by `operator::schema` for `db migrate`, and by `app` for `dev`.
 
-use super::Error;
+use super::{Error, reach};
 use migration::{Login, Report};
 use sea_orm::{ConnectOptions, Database, DatabaseConnection};
 use secrecy::{ExposeSecret, SecretString};
@@ -42,5 +42,8 @@ async fn connect(url: &SecretString) -> Result<DatabaseConnection, Error> {
         .connect_timeout(CONNECT_WITHIN)
         .sqlx_logging(false)
         .set_application_name("holdfast migrate");
-    Ok(Database::connect(options).await?)
+    match Database::connect(options).await {
+        Ok(owner) => Ok(owner),
+        Err(error) => Err(reach::cause(url, CONNECT_WITHIN, error.into()).await),
+    }
 }

@@ -45,6 +45,7 @@ async fn a_small_demo_loses_nothing_doubles_nothing_and_leaves_no_gap() {
     assert_eq!(code, 0, "{}", demo.tail());
     eventually("its last line was read", Duration::from_secs(5), async || demo.log.has("0 nonce gaps")).await;
     assert!(demo.log.has("demo: 60 jobs, 60 effects, 0 lost, 0 duplicated, 0 nonce gaps"), "{}", demo.tail());
+    assert!(demo.log.lines().iter().any(|line| line.starts_with("relayer-1") && line.ends_with(" lost")), "{}", demo.tail());
     all_gone(&dir).await;
 }
 
@@ -73,13 +74,22 @@ async fn dev_says_how_it_is_reached_takes_a_job_to_its_end_and_stops_all_it_star
         dev.log.lines().iter().filter_map(|line| serde_json::from_str::<Value>(line).ok()).find(|line| line["event"] == "ready")
     })
     .await;
-    for field in ["http", "admin", "rpc_url", "chain_id", "pool", "signers", "api_key", "recorder", "database_url", "redis_url"] {
+    for field in
+        ["http", "admin", "rpc_url", "chain_id", "pool", "signers", "api_key", "recorder", "database_url", "redis_url", "admin_token"]
+    {
         assert!(!ready[field].is_null(), "{field} is missing");
     }
     let text = |field: &str| ready[field].as_str().unwrap_or_default().to_owned();
     let http = text("http");
     let http = if http.starts_with("http") { http } else { format!("http://{http}") };
     let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+    let overview = client.get(format!("{}/admin/v1/overview", text("admin"))).bearer_auth(text("admin_token")).send().await;
+    assert_eq!(overview.expect("an answer").status(), 200);
+    // A second one in the same folder is refused by a gate, and the first does not notice.
+    let second = run(&["dev", "-o", "json", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--data", &data]);
+    assert_eq!(second.exit(START).await, 4, "{}", second.tail());
+    let told: Value = serde_json::from_str(second.whole_log().await.last().expect("a problem")).expect("JSON");
+    assert_eq!((&told["gate"], &told["code"]), (&json!("data-folder-in-use"), &json!("refused")), "{told}");
     let body = json!({
         "kind": "contract_call", "chain_id": ready["chain_id"], "pool": ready["pool"], "to": ready["recorder"],
         "function": "record(bytes32)", "args": [format!("0x{:064x}", 7)],

@@ -4,8 +4,8 @@
 mod ceilings;
 mod load;
 
-use super::dev::{DevOptions, World};
-use super::{Error, progress, serve};
+use super::dev::{self, DevOptions, World};
+use super::{Error, Progress, serve};
 use crate::local;
 use crate::store::ceiling::{Percentiles, Spans};
 use crate::store::{self, Db};
@@ -61,7 +61,14 @@ pub fn bench(options: BenchOptions) -> Result<i32, Error> {
 
 async fn start(options: BenchOptions) -> Result<i32, Error> {
     let folder = options.data.clone().unwrap_or_else(local::default_dir).join(format!("bench-{}", nix::unistd::Pid::this()));
-    let dev = DevOptions { data: Some(folder), lanes: Some(options.lanes), block_time: options.block_time, ..DevOptions::default() };
+    let dev = DevOptions {
+        data: Some(folder),
+        lanes: Some(options.lanes),
+        block_time: options.block_time,
+        json: options.json,
+        ..DevOptions::default()
+    };
+    dev::embedded("bench", &dev)?;
     let world = World::start(&dev, None).await?;
     let any = || "127.0.0.1:0".to_owned();
     let more = [
@@ -96,14 +103,15 @@ async fn start(options: BenchOptions) -> Result<i32, Error> {
 async fn measure(world: &World, options: &BenchOptions, http: SocketAddr, admin: SocketAddr) -> Result<Report, Error> {
     let jobs = options.jobs.unwrap_or(JOBS);
     let mut report = Report::default();
+    let progress = Progress { json: options.json };
     let db = Db::connect(&crate::config::Database::at(world.running.database_url.expose_secret())).await?;
     let owner = Db::connect(&crate::config::Database::at(world.running.owner_url.expose_secret())).await?;
-    progress(&format!("open loop: {} jobs/s for {} s", options.rate.unwrap_or(RATE), options.seconds.unwrap_or(SECONDS).as_secs()));
+    progress.tell(&format!("open loop: {} jobs/s for {} s", options.rate.unwrap_or(RATE), options.seconds.unwrap_or(SECONDS).as_secs()));
     let load = load::Load { url: format!("http://{http}"), key: world.api_key.clone(), chain_id: world.chain_id, recorder: world.recorder };
     report.open_rate = options.rate.unwrap_or(RATE);
     report.open_accept = load.open(&db, "open", report.open_rate, options.seconds.unwrap_or(SECONDS)).await?;
     report.open = store::ceiling::spans(&db.reader(), "open-").await?;
-    progress(&format!("closed loop: {jobs} jobs, as fast as answers come"));
+    progress.tell(&format!("closed loop: {jobs} jobs, as fast as answers come"));
     let before = load::Counters::read(admin, world).await?;
     let closed = load.closed(&db, "closed", jobs).await?;
     let after = load::Counters::read(admin, world).await?;
@@ -114,9 +122,9 @@ async fn measure(world: &World, options: &BenchOptions, http: SocketAddr, admin:
     report.statements_per_job = (after.statements - before.statements) / f64::from(jobs);
     report.redis_calls_per_job = (after.redis - before.redis) / f64::from(jobs);
     report.rss_mib = after.rss_mib;
-    progress(&format!("raw node: {jobs} pre-signed transactions in JSON-RPC batches"));
+    progress.tell(&format!("raw node: {jobs} pre-signed transactions in JSON-RPC batches"));
     report.node_per_second = f64::from(jobs) / ceilings::raw_node(world, jobs).await?.as_secs_f64();
-    progress("raw Postgres: the same rows by plain multi-row inserts");
+    progress.tell("raw Postgres: the same rows by plain multi-row inserts");
     let rows = i64::from(jobs) * 4;
     report.postgres_per_second = rows as f64 / store::ceiling::raw_inserts(&owner, rows).await?.as_secs_f64();
     db.close().await;

@@ -37,7 +37,7 @@ pub struct Rules<'a> {
 pub struct FieldError {
     /// JSON pointer of the faulty field.
     pub pointer: String,
-    /// `missing`, `unknown-field`, `wrong-type`, `malformed`, `out-of-range`, `too-large`, `not-allowed` or `does-not-exist`.
+    /// `required`, `unknown-field`, `wrong-type`, `malformed`, `out-of-range`, `too-large`, `not-allowed` or `does-not-exist`.
     pub code: &'static str,
     pub message: String,
 }
@@ -52,11 +52,12 @@ pub fn parse(body: &Value, rules: &Rules<'_>, prefix: &str) -> Result<NewJob, Ve
     };
     let mut reader = Reader { fields, prefix, faults: Vec::new() };
     reader.refuse_unknown();
+    reader.refuse_null();
     let kind = reader.kind();
     let chain_id = reader.chain(rules);
     let pool = reader.pool(rules, chain_id);
     let to = reader.target();
-    let value = reader.amount("value").unwrap_or_default();
+    let value = reader.value(kind);
     let data = reader.data(kind);
     let gas_limit = reader.gas_limit(data.as_deref());
     let priority = reader.priority();
@@ -87,15 +88,15 @@ impl<'a> Reader<'a> {
         self.faults.push(FieldError { pointer: format!("{}/{field}", self.prefix), code, message: message.into() });
     }
 
-    /// A field that is there; null counts as absent.
+    /// A field that is there; null has its fault already.
     fn get(&self, field: &str) -> Option<&'a Value> {
         self.fields.get(field).filter(|value| !value.is_null())
     }
 
     fn required(&mut self, field: &str) -> Option<&'a Value> {
         let value = self.get(field);
-        if value.is_none() {
-            self.fault(field, "missing", format!("{field} is required"));
+        if value.is_none() && !self.fields.contains_key(field) {
+            self.fault(field, "required", format!("{field} is required"));
         }
         value
     }
@@ -111,6 +112,13 @@ impl<'a> Reader<'a> {
     fn refuse_unknown(&mut self) {
         for name in self.fields.keys().filter(|name| !FIELDS.contains(&name.as_str())) {
             self.fault(&escaped(name), "unknown-field", "no such field");
+        }
+    }
+
+    /// Whoever writes null has lost a value on the way: taking it for "not given" would send another amount than was meant.
+    fn refuse_null(&mut self) {
+        for name in FIELDS.into_iter().filter(|name| self.fields.get(*name).is_some_and(Value::is_null)) {
+            self.fault(name, "wrong-type", "must not be null: leave the field out");
         }
     }
 
@@ -167,6 +175,14 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A transfer says how much; a call carries nothing unless it says so.
+    fn value(&mut self, kind: Option<JobKind>) -> Wei {
+        if kind == Some(JobKind::Transfer) && self.required("value").is_none() {
+            return Wei::ZERO;
+        }
+        self.amount("value").unwrap_or_default()
+    }
+
     fn amount(&mut self, field: &str) -> Option<Wei> {
         let value = self.get(field)?;
         if value.is_number() {
@@ -203,8 +219,8 @@ impl<'a> Reader<'a> {
             }
             (Some(data), None) => self.bytes(data),
             (None, Some(function)) => self.call(function, args),
-            (None, None) if kind.is_some() => {
-                self.fault("data", "missing", "data, or function and args, is required (\"0x\" for a call without data)");
+            (None, None) if kind.is_some() && ["data", "function"].iter().all(|field| !self.fields.contains_key(*field)) => {
+                self.fault("data", "required", "data, or function and args, is required (\"0x\" for a call without data)");
                 None
             }
             (None, None) => None,
@@ -224,6 +240,9 @@ impl<'a> Reader<'a> {
 
     fn call(&mut self, function: &'a Value, args: Option<&'a Value>) -> Option<Vec<u8>> {
         let signature = self.text("function", function)?;
+        if args.is_none() && self.fields.contains_key("args") {
+            return None;
+        }
         let args: &[Value] = match args.map(Value::as_array) {
             None => &[],
             Some(Some(args)) => args,
@@ -249,6 +268,10 @@ impl<'a> Reader<'a> {
 
     fn priority(&mut self) -> i16 {
         let Some(value) = self.get("priority") else { return DEFAULT_PRIORITY };
+        if !value.is_i64() && !value.is_u64() {
+            self.fault("priority", "wrong-type", "must be an integer, not in quotes");
+            return DEFAULT_PRIORITY;
+        }
         let priority = value.as_i64().and_then(|number| i16::try_from(number).ok()).filter(|number| (1..=100).contains(number));
         if priority.is_none() {
             self.fault("priority", "out-of-range", "must be an integer from 1 (first) to 100 (last)");
@@ -278,9 +301,9 @@ impl<'a> Reader<'a> {
             self.fault("metadata", "wrong-type", "must be a JSON object");
             return None;
         }
-        let mut form = Canonical { text: String::new(), separators: 0 };
+        let mut form = Canonical { text: String::new(), separators: 0, place: "metadata".into() };
         if let Err(message) = form.write(value) {
-            self.fault("metadata", "not-allowed", message);
+            self.fault(&form.place, "not-allowed", message);
             return None;
         }
         if form.text.len() + form.separators > MAX_METADATA_BYTES {
@@ -299,9 +322,19 @@ struct Canonical {
     text: String,
     /// Commas and colons, each of which Postgres follows with a blank.
     separators: usize,
+    /// Where it writes, as a pointer without its first slash; where it stopped, after a fault.
+    place: String,
 }
 
 impl Canonical {
+    /// Goes into a member; gives how long the place was before.
+    fn enter(&mut self, name: &str) -> usize {
+        let outer = self.place.len();
+        self.place.push('/');
+        self.place.push_str(name);
+        outer
+    }
+
     fn separate(&mut self, by: char) {
         self.text.push(by);
         self.separators += 1;
@@ -334,9 +367,11 @@ impl Canonical {
                     if at > 0 {
                         self.separate(',');
                     }
+                    let outer = self.enter(&escaped(name));
                     self.string(name)?;
                     self.separate(':');
                     self.write(value)?;
+                    self.place.truncate(outer);
                 }
                 self.text.push('}');
             }
@@ -346,7 +381,9 @@ impl Canonical {
                     if at > 0 {
                         self.separate(',');
                     }
+                    let outer = self.enter(&at.to_string());
                     self.write(value)?;
+                    self.place.truncate(outer);
                 }
                 self.text.push(']');
             }

@@ -78,18 +78,48 @@ fn a_function_with_arguments_becomes_call_data() {
 fn data_and_function_exclude_each_other_and_one_is_needed() {
     assert_eq!(one(&changed("function", json!("ping()"))), ("/function".into(), "not-allowed"));
     assert_eq!(one(&changed("args", json!([]))), ("/args".into(), "not-allowed"));
-    assert_eq!(one(&changed("data", Value::Null)), ("/data".into(), "missing"));
+    let mut none = call();
+    none.as_object_mut().unwrap().remove("data");
+    assert_eq!(one(&none), ("/data".into(), "required"));
 }
 
 #[test]
 fn a_transfer_carries_no_call() {
     let mut body = changed("kind", json!("transfer"));
+    body["value"] = json!("1");
     assert_eq!(one(&body), ("/data".into(), "not-allowed"));
     body.as_object_mut().unwrap().remove("data");
+    body["value"] = json!("0");
     assert!(read(&body).unwrap().data.is_empty());
     body["function"] = json!("ping()");
     body["args"] = json!([]);
     assert_eq!(faults(&body), [("/function".into(), "not-allowed"), ("/args".into(), "not-allowed")]);
+}
+
+#[test]
+fn a_transfer_says_how_much_and_a_call_carries_nothing_unless_it_says_so() {
+    let mut body = changed("kind", json!("transfer"));
+    body.as_object_mut().unwrap().remove("data");
+    assert_eq!(one(&body), ("/value".into(), "required"));
+    body["value"] = Value::Null;
+    assert_eq!(one(&body), ("/value".into(), "wrong-type"));
+    body["value"] = json!("0");
+    assert_eq!(read(&body).unwrap().value, Wei::ZERO);
+    assert_eq!(read(&call()).unwrap().value, Wei::ZERO);
+}
+
+#[test]
+fn null_is_refused_for_every_field() {
+    for field in FIELDS {
+        let mut body = changed(field, Value::Null);
+        if field == "args" {
+            body.as_object_mut().unwrap().remove("data");
+            body["function"] = json!("transfer(address,uint256)");
+        } else if field == "function" {
+            body.as_object_mut().unwrap().remove("data");
+        }
+        assert_eq!(one(&body), (format!("/{field}"), "wrong-type"));
+    }
 }
 
 #[test]
@@ -159,8 +189,11 @@ fn what_does_not_exist_is_answered_with_what_does() {
 
 #[test]
 fn priority_and_time_stay_in_their_range() {
-    for priority in [json!(0), json!(101), json!(1.5), json!("1"), json!(-5)] {
+    for priority in [json!(0), json!(101), json!(-5), json!(u64::MAX)] {
         assert_eq!(one(&changed("priority", priority)), ("/priority".into(), "out-of-range"));
+    }
+    for priority in [json!(1.5), json!("50"), json!([50]), json!(true)] {
+        assert_eq!(one(&changed("priority", priority)), ("/priority".into(), "wrong-type"));
     }
     assert_eq!(one(&changed("run_at", json!("tomorrow"))), ("/run_at".into(), "malformed"));
     assert_eq!(one(&changed("run_at", json!("1971-01-01T00:00:01Z"))), ("/run_at".into(), "out-of-range"));
@@ -179,9 +212,9 @@ fn the_order_of_metadata_makes_no_other_fingerprint() {
 
 #[test]
 fn metadata_that_postgres_would_refuse_is_refused_here() {
-    assert_eq!(one(&changed("metadata", json!({"a": "\0"}))), ("/metadata".into(), "not-allowed"));
-    assert_eq!(one(&changed("metadata", json!({"\0": 1}))), ("/metadata".into(), "not-allowed"));
-    assert_eq!(one(&changed("metadata", json!({"a": 1e300}))), ("/metadata".into(), "not-allowed"));
+    assert_eq!(one(&changed("metadata", json!({"a": "\0"}))), ("/metadata/a".into(), "not-allowed"));
+    assert_eq!(one(&changed("metadata", json!({"\0": 1}))), ("/metadata/\0".into(), "not-allowed"));
+    assert_eq!(one(&changed("metadata", json!({"a": [1, {"b/c": 1e300}], "z": 1}))), ("/metadata/a/1/b~1c".into(), "not-allowed"));
     let fits = json!({"a": "x".repeat(MAX_METADATA_BYTES - 9)});
     assert_eq!(fits.to_string().len() + " ".len(), MAX_METADATA_BYTES, "Postgres puts a blank after the colon");
     assert!(read(&changed("metadata", fits)).is_ok());

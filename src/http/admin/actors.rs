@@ -2,7 +2,7 @@
 
 use super::State;
 use crate::actors::supervisor::{Error, Probe};
-use crate::http::problem::Problem;
+use crate::http::problem::{Problem, ProblemBody};
 use actix_web::HttpResponse;
 use serde::Serialize;
 use serde_json::json;
@@ -46,6 +46,15 @@ async fn one(probe: &Probe) -> Actor {
     }
 }
 
+#[utoipa::path(
+    get, path = "/admin/v1/actors", tag = "operators", operation_id = "listActors", security(("admin_token" = [])),
+    responses(
+        (status = 200, description = "whether every actor of this process answers; those that do not come first", body = serde_json::Value),
+        (status = 401, description = "no valid token", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 403, description = "no ADMIN_TOKEN is configured", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 503, description = "not now", body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
 pub async fn list(state: State) -> Result<HttpResponse, Problem> {
     Ok(HttpResponse::Ok().json(json!({ "items": state.actors.ask(()).await, "next_cursor": null })))
 }

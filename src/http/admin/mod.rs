@@ -1,17 +1,18 @@
 //! The operators' API below `/admin/v1`: everything that the command line shows, and the same acts. Never decides and never writes by
 //! itself: each handler calls one function of `operator`. The listener around it asks for the operators' token.
 
-mod actors;
-mod drains;
-mod jobs;
-mod lanes;
-mod overview;
-mod queues;
-mod retire;
-mod rpc;
-mod signers;
-mod transactions;
-mod workers;
+pub(super) mod actors;
+pub(super) mod drains;
+pub(super) mod jobs;
+pub(super) mod lanes;
+pub(super) mod overview;
+mod query;
+pub(super) mod queues;
+pub(super) mod retire;
+pub(super) mod rpc;
+pub(super) mod signers;
+pub(super) mod transactions;
+pub(super) mod workers;
 
 pub use actors::{Actor, ask};
 pub use retire::{CheckAsked, RotateAsked};
@@ -23,8 +24,11 @@ use crate::operator::retire::Proof;
 use crate::operator::rotate::Rotated;
 use crate::operator::rpc::Endpoint;
 use crate::operator::{self, Desk};
-use actix_web::dev::Payload;
+use actix_web::body::{BoxBody, MessageBody};
+use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
 use actix_web::http::Method;
+use actix_web::http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, Route};
 use std::future::{Ready, ready};
@@ -110,25 +114,35 @@ pub fn configure(to: &mut ServiceConfig, state: Late) {
             let refused: Result<HttpResponse, Problem> = Err(Problem::method_not_allowed(vec![allow.clone()]));
             std::future::ready(refused)
         });
-        to.service(web::resource(*path).route(route()).default_service(other));
+        to.service(web::resource(*path).wrap(from_fn(named)).route(route()).default_service(other));
     }
+}
+
+const ACT: &str = "an act says who and why: the header X-Operator-Id, and a JSON body with a reason, {\"reason\":\"…\"}";
+
+/// In front of every act: what it lacks is told at once, and before its body is looked at.
+async fn named<B: MessageBody + 'static>(request: ServiceRequest, next: Next<B>) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
+    if request.method() == Method::POST {
+        let operator = operator_of(request.request()).err();
+        let length = request.headers().get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+        let bare = !request.headers().contains_key(TRANSFER_ENCODING) && length.is_none_or(|length| length.trim() == "0");
+        if bare {
+            return Ok(request.error_response(Problem::new(Kind::InvalidRequest, ACT)));
+        }
+        if let Some(problem) = operator {
+            return Ok(request.error_response(problem));
+        }
+    }
+    Ok(next.call(request).await?.map_into_boxed_body())
 }
 
 /// Whoever changes something has a name.
 fn operator_of(request: &HttpRequest) -> Result<String, Problem> {
     let header = request.headers().get("x-operator-id").and_then(|value| value.to_str().ok()).map(str::trim).unwrap_or_default();
-    if header.is_empty() { Err(Problem::new(Kind::InvalidRequest, "X-Operator-Id must name who does this")) } else { Ok(header.to_owned()) }
-}
-
-fn limit(given: Option<u32>, most: u32) -> Result<u32, Problem> {
-    let limit = given.unwrap_or(50);
-    if (1..=most).contains(&limit) { Ok(limit) } else { Err(Problem::new(Kind::InvalidRequest, format!("limit must be from 1 to {most}"))) }
-}
-
-/// A query that cannot be read, as a problem.
-fn query<T: serde::de::DeserializeOwned>(request: &HttpRequest) -> Result<T, Problem> {
-    let read = web::Query::<T>::from_query(request.query_string());
-    read.map(web::Query::into_inner).map_err(|error| Problem::new(Kind::InvalidRequest, format!("the query cannot be read: {error}")))
+    if header.is_empty() {
+        return Err(Problem::new(Kind::InvalidRequest, format!("X-Operator-Id is missing: {ACT}")));
+    }
+    Ok(header.to_owned())
 }
 
 #[cfg(test)]

@@ -16,13 +16,6 @@ fn a_change_needs_a_name_and_a_reason() {
 }
 
 #[test]
-fn a_limit_is_bounded() {
-    assert_eq!(limit(None, 200).unwrap(), 50);
-    assert_eq!(limit(Some(200), 200).unwrap(), 200);
-    assert!(limit(Some(0), 200).is_err() && limit(Some(201), 200).is_err());
-}
-
-#[test]
 fn each_path_stands_once() {
     let mut paths: Vec<_> = ROUTES.iter().map(|(_, path, _)| *path).collect();
     paths.sort_unstable();
@@ -36,9 +29,19 @@ async fn every_route_is_there_and_says_that_the_service_is_starting() {
     for (method, path, _) in ROUTES {
         let request = TestRequest::with_uri(&path.replace("{id}", "x").replace("{signer}", "x"))
             .method(method.clone())
+            .insert_header(("x-operator-id", "anna"))
             .set_json(json!({ "reason": "x" }));
         assert_eq!(call_service(&app, request.to_request()).await.status(), 503, "{method} {path}");
     }
+    for bare in [TestRequest::post(), TestRequest::post().insert_header(("x-operator-id", "anna"))] {
+        let told = call_service(&app, bare.uri("/jobs/x/cancel").to_request()).await;
+        assert_eq!(told.status(), 400);
+        let body = String::from_utf8(actix_web::test::read_body(told).await.to_vec()).unwrap();
+        assert!(body.contains("X-Operator-Id") && body.contains("reason"), "{body}");
+    }
+    let nobody = call_service(&app, TestRequest::post().uri("/jobs/x/cancel").set_json(json!({ "reason": "x" })).to_request()).await;
+    let body = String::from_utf8(actix_web::test::read_body(nobody).await.to_vec()).unwrap();
+    assert!(body.contains("X-Operator-Id is missing"), "{body}");
     let wrong = call_service(&app, TestRequest::delete().uri("/overview").to_request()).await;
-    assert_eq!((wrong.status().as_u16(), wrong.headers().get("allow").unwrap().as_bytes()), (405, b"GET".as_slice()));
+    assert_eq!((wrong.status().as_u16(), wrong.headers().get("allow").unwrap().as_bytes()), (405, b"GET, HEAD".as_slice()));
 }

@@ -72,7 +72,7 @@ fn items(body: Value) -> Result<Vec<Value>, Problem> {
         Some(Value::Array(jobs)) if (1..=MOST).contains(&jobs.len()) => Ok(jobs),
         Some(Value::Array(jobs)) => Err(fault("/jobs", "out-of-range", format!("a batch has 1 to {MOST} jobs, not {}", jobs.len()))),
         Some(_) => Err(fault("/jobs", "wrong-type", "must be a JSON array".into())),
-        None => Err(fault("/jobs", "missing", "jobs is required".into())),
+        None => Err(fault("/jobs", "required", "jobs is required".into())),
     }
 }
 
@@ -87,7 +87,7 @@ fn take_key(item: &mut Value, at: usize) -> Result<String, Problem> {
         Some(Value::String(key)) if is_key(&key) => Ok(key),
         Some(Value::String(_)) => fault("malformed", KEY_RULE),
         Some(_) => fault("wrong-type", "must be a JSON string"),
-        None => fault("missing", "idempotency_key is required"),
+        None => fault("required", "idempotency_key is required"),
     }
 }
 

@@ -4,6 +4,7 @@ use super::view::JobBody;
 use super::{id_of, job_response, missing};
 use crate::http::Public;
 use crate::http::auth::Caller;
+use crate::http::body::Nothing;
 use crate::http::problem::{Problem, ProblemBody};
 use crate::store::jobs::Cancelled;
 use actix_web::HttpResponse;
@@ -16,6 +17,7 @@ use actix_web::web::{Data, Path};
     responses(
         (status = 200, description = "the job is cancelled", body = JobBody),
         (status = 202, description = "asked for: an execution under way will get no nonce; a job that owns one has it used up by a priced no-op of the same nonce, and whichever is mined decides", body = JobBody),
+        (status = 400, description = "a body that says something", body = ProblemBody, content_type = "application/problem+json"),
         (status = 401, description = "no valid key", body = ProblemBody, content_type = "application/problem+json"),
         (status = 404, description = "no job of this project", body = ProblemBody, content_type = "application/problem+json"),
         (status = 409, description = "the job has ended", body = ProblemBody, content_type = "application/problem+json"),
@@ -23,7 +25,7 @@ use actix_web::web::{Data, Path};
         (status = 504, description = "the database took too long", body = ProblemBody, content_type = "application/problem+json"),
     ),
 )]
-pub async fn cancel(caller: Caller, id: Path<String>, state: Data<Public>) -> Result<HttpResponse, Problem> {
+pub async fn cancel(caller: Caller, id: Path<String>, state: Data<Public>, _: Nothing) -> Result<HttpResponse, Problem> {
     let id = id_of(&id)?;
     let status = match state.cancel.ask((id, caller.project.clone())).await? {
         Cancelled::Done => StatusCode::OK,

@@ -36,28 +36,28 @@ pub struct NewJobBody {
     #[schema(pattern = "^0x[0-9a-fA-F]{40}$")]
     pub to: String,
     /// Of a contract call, unless `function` is given.
-    #[schema(nullable = true, pattern = "^0x([0-9a-fA-F]{2})*$")]
+    #[schema(nullable = false, pattern = "^0x([0-9a-fA-F]{2})*$")]
     pub data: Option<String>,
     /// Such as `transfer(address,uint256)`, instead of `data`.
-    #[schema(nullable = true)]
+    #[schema(nullable = false)]
     pub function: Option<String>,
     /// Of `function`; amounts as decimal strings, bytes and addresses as 0x-hex.
-    #[schema(nullable = true, value_type = Option<Vec<Object>>)]
+    #[schema(nullable = false, value_type = Option<Vec<Object>>)]
     pub args: Option<Vec<serde_json::Value>>,
-    /// In wei; 0 unless given. A JSON number is refused.
-    #[schema(nullable = true, pattern = "^[0-9]+$")]
+    /// In wei, without leading zeros, at most 2^256-1. Required of a transfer; 0 of a contract call unless given. A JSON number is refused.
+    #[schema(nullable = false, pattern = "^(0|[1-9][0-9]{0,77})$")]
     pub value: Option<String>,
-    /// Estimated unless given.
-    #[schema(nullable = true, pattern = "^[0-9]+$")]
+    /// Estimated unless given; from what the call costs at least to 16777216.
+    #[schema(nullable = false, pattern = "^(0|[1-9][0-9]{0,77})$")]
     pub gas_limit: Option<String>,
     /// 1 (first) to 100 (last); 50 unless given.
-    #[schema(nullable = true, minimum = 1, maximum = 100)]
+    #[schema(nullable = false, minimum = 1, maximum = 100)]
     pub priority: Option<i16>,
     /// RFC 3339, at most a year from now.
-    #[schema(nullable = true, format = DateTime)]
+    #[schema(nullable = false, format = DateTime)]
     pub run_at: Option<String>,
     /// At most 16 KiB.
-    #[schema(nullable = true, value_type = Option<Object>)]
+    #[schema(nullable = false, value_type = Option<Object>)]
     pub metadata: Option<serde_json::Value>,
 }
 

@@ -53,13 +53,13 @@ pub struct TransactionBody {
     #[schema(required)]
     pub block: Option<BlockBody>,
     pub confirmations: i64,
-    #[schema(required, pattern = "^[0-9]+$")]
+    #[schema(required, pattern = "^(0|[1-9][0-9]{0,77})$")]
     pub max_fee_per_gas: Option<String>,
-    #[schema(required, pattern = "^[0-9]+$")]
+    #[schema(required, pattern = "^(0|[1-9][0-9]{0,77})$")]
     pub max_priority_fee_per_gas: Option<String>,
-    #[schema(required, pattern = "^[0-9]+$")]
+    #[schema(required, pattern = "^(0|[1-9][0-9]{0,77})$")]
     pub gas_used: Option<String>,
-    #[schema(required, pattern = "^[0-9]+$")]
+    #[schema(required, pattern = "^(0|[1-9][0-9]{0,77})$")]
     pub effective_gas_price: Option<String>,
 }
 

@@ -4,12 +4,34 @@ use super::id_of;
 use crate::domain::submission::parse::FieldError;
 use crate::http::Json;
 use crate::http::admin::{State, operator_of};
-use crate::http::problem::{Kind, Problem};
+use crate::http::problem::{Kind, Problem, ProblemBody};
 use crate::operator::cancel::{self, Cancelled};
 use actix_web::web::Path;
 use actix_web::{HttpRequest, HttpResponse};
 use serde_json::{Value, json};
 
+/// For the document alone.
+#[derive(serde::Serialize, utoipa::ToSchema)]
+pub struct Reason {
+    /// Why; it is written down with the act.
+    pub reason: String,
+}
+
+#[utoipa::path(
+    post, path = "/admin/v1/jobs/{id}/cancel", tag = "operators", operation_id = "cancelAnyJob", security(("admin_token" = [])),
+    request_body = Reason,
+    params(("id" = String, Path, description = "of the job"), ("X-Operator-Id" = String, Header, description = "who does this")),
+    responses(
+        (status = 200, description = "cancelled at once (`outcome` is `cancelled`)", body = serde_json::Value),
+        (status = 202, description = "`asked`: an execution under way will get no nonce; `noop`: its nonce is used up by a no-op, if that is mined first", body = serde_json::Value),
+        (status = 400, description = "no operator or no reason", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 409, description = "the job has ended", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 404, description = "there is none", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 401, description = "no valid token", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 403, description = "no ADMIN_TOKEN is configured", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 503, description = "not now", body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
 pub async fn cancel(state: State, id: Path<String>, request: HttpRequest, body: Json) -> Result<HttpResponse, Problem> {
     let (id, operator, reason) = (id_of(&id)?, operator_of(&request)?, reason(&body.0)?);
     match cancel::cancel(&state.desk, id, None, Some((&operator, reason))).await? {
