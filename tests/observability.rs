@@ -126,7 +126,7 @@ fn rules_and_panels_name_only_series_that_exist() {
 fn the_runbooks_name_only_metrics_that_exist() {
     let (text, series) = (read(OPERATIONS), series());
     let named: BTreeSet<&str> = found(r"`((?:holdfast_[a-z_]+|db_[a-z_]+))(?:\{[^`]*)?`", &text).into_iter().collect();
-    assert!(named.len() > 3, "{named:?}");
+    assert!(named.len() >= 3, "{named:?}");
     let unknown: Vec<_> = named.into_iter().filter(|word| !series.contains_key(*word)).collect();
     assert!(unknown.is_empty(), "{OPERATIONS} names {unknown:?}");
 }

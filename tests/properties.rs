@@ -58,6 +58,10 @@ proptest! {
     fn a_nonce_that_ever_had_bytes_is_never_given_back(events in lineage_events()) {
         let (mut state, mut signed) = (LineageState::Allocated, false);
         for event in events {
+            // Nothing can be undone for a nonce without bytes: its loss is final in the statement that writes it.
+            if event == lineage::Event::Orphaned && !signed {
+                continue;
+            }
             let Ok(transition) = lineage::next(state, event) else { continue };
             signed |= event == lineage::Event::Journaled;
             state = transition.to;
