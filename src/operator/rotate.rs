@@ -5,6 +5,7 @@ use super::cancel::check;
 use super::drains::SIGNER_RUNBOOK;
 use super::retire::Chains;
 use super::{Desk, Error};
+use crate::domain::window;
 use crate::store::audited::Operator;
 use crate::store::retirement::{self, HandOver};
 use entity::values::Address;
@@ -68,8 +69,8 @@ pub async fn rotate(desk: &Desk, ask: Ask<'_>, chains: &Chains<'_>, operator: (&
     let (settings, consumed) = chains.consumed(ask.chain_id, ask.new).await?;
     let fence = i64::try_from(consumed).map_err(|_| Error::Invalid("NEW", "its nonce is out of range".into()))?;
     let Ask { chain_id, pool, old, new, unloaded } = ask;
-    let one =
-        HandOver { chain_id, pool, old, new, fence, width: settings.lane_width, proof_age: PROOF_AGE, stale: desk.limits.stale, unloaded };
+    let width = window::configured(settings.profile, settings.lane_width, settings.lane_widths.get(&new).copied());
+    let one = HandOver { chain_id, pool, old, new, fence, width, proof_age: PROOF_AGE, stale: desk.limits.stale, unloaded };
     let done = retirement::hand_over(&desk.db, &one, Operator { id: operator.0, reason: operator.1 }).await?;
     if let Some(gate) = &done.gate {
         let (gate, why, next) = GATES.iter().find(|(name, ..)| name == gate).unwrap_or(&GATES[GATES.len() - 1]);

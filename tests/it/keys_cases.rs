@@ -55,8 +55,13 @@ fn urls(world: &World, count: usize) -> String {
 /// A command that may ask the chain, through all three hosts.
 async fn asked(world: &World, arguments: &[&str], more: &[(&str, &str)]) -> (i32, String) {
     let (write, read, id) = (world.providers[0].url.clone(), urls(world, 3), CHAIN_ID.to_string());
-    let mut environment: Vec<(&str, &str)> =
-        vec![("RPC_URL", &write), ("RPC_READ_URLS", &read), ("CHAIN_ID", &id), ("TX_REORG_LOOKBACK_BLOCKS", "4")];
+    let mut environment: Vec<(&str, &str)> = vec![
+        ("RPC_URL", &write),
+        ("RPC_READ_URLS", &read),
+        ("CHAIN_ID", &id),
+        ("TX_CONFIRMATIONS", "2"),
+        ("TX_REORG_LOOKBACK_BLOCKS", "4"),
+    ];
     environment.extend(more.iter().copied());
     run(world, arguments, &environment).await
 }
@@ -486,6 +491,7 @@ async fn jrn_03_seals_are_counted_ahead_for_each_key_and_a_spent_key_seals_nothi
         world.scalar::<i64>("SELECT sealed FROM holdfast.journal_keys").await == 8192
     })
     .await;
+    mined_to_the_end(&world).await;
     relayer.kill9();
     forced(&world, "UPDATE holdfast.journal_keys SET sealed = 4294967296").await;
     let attempts = world.count("tx_attempts").await;
