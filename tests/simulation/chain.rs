@@ -160,14 +160,14 @@ impl Chain {
         let base_fee = if self.target_fee > last { (last + most).min(self.target_fee) } else { (last - most).max(self.target_fee) };
         let mut room = if self.full { 0 } else { rng.range(1, 6) };
         let mut txs = Vec::new();
-        for account in 0..ACCOUNTS {
-            while let Some(bytes) = self.network.get(&(account, counts[account])).copied() {
+        for (account, count) in counts.iter_mut().enumerate() {
+            while let Some(bytes) = self.network.get(&(account, *count)).copied() {
                 let payable = bytes.max_fee >= base_fee && self.can_pay(&bytes);
                 if room == 0 || !payable || (!self.quiet && rng.chance(10)) {
                     break;
                 }
                 room -= 1;
-                counts[account] += 1;
+                *count += 1;
                 txs.push((bytes, !matches!(bytes.effect, Effect::Job(job) if fails(job))));
             }
         }
