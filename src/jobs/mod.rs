@@ -9,6 +9,7 @@ use crate::actors::rpc_quorum::{self, Desk};
 use crate::actors::tx_journal::{self, Submitted};
 use crate::actors::worker::{Ended, Run};
 use crate::chain::{Call, SimulationError};
+use crate::domain::encoding::checksummed;
 use crate::domain::{fees, gas};
 use crate::fail;
 use crate::store::{self, execution::Execution};
@@ -93,9 +94,11 @@ impl Context {
         match self.lanes.submit(lane, plan).await {
             Outcome::Submitted(submitted) => submitted_as(submitted),
             Outcome::Full => later("no_lane", "the lane filled up meanwhile", LANE_WAIT),
-            Outcome::Unfunded => {
-                later("insufficient_funds", format!("signer {signer} cannot pay for the call beside what it has open"), FUNDS_WAIT)
-            }
+            Outcome::Unfunded => later(
+                "insufficient_funds",
+                format!("signer {} cannot pay for the call beside what it has open", checksummed(&signer)),
+                FUNDS_WAIT,
+            ),
             Outcome::Owned => later("nonce_bound", "an earlier execution bound a nonce", Duration::from_millis(100)),
             Outcome::Cancelled => Ended::Cancelled,
             Outcome::Fenced => Ended::Fenced,
@@ -179,7 +182,9 @@ async fn gas_and_price(desk: &Desk, signer: Address, plan: &CallPlan) -> Result<
     let call = Call { from: signer, to: Some(plan.to), value: plan.value, data: plan.data.clone(), gas: plan.gas_limit };
     let simulated = desk.simulate(call).await.map_err(|error| match error {
         SimulationError::Reverted { reason, .. } => Ended::NotActionable { title: "The call reverts", detail: reason },
-        SimulationError::InsufficientFunds => later("insufficient_funds", format!("signer {signer} cannot pay for the call"), FUNDS_WAIT),
+        SimulationError::InsufficientFunds => {
+            later("insufficient_funds", format!("signer {} cannot pay for the call", checksummed(&signer)), FUNDS_WAIT)
+        }
         SimulationError::Unavailable => later("simulation_unavailable", "no endpoint gave a reliable answer", PROVIDER_WAIT),
     })?;
     let gas_limit = limit(simulated.gas_estimate)?;

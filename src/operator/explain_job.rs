@@ -253,7 +253,10 @@ fn ended(job: &Job, state: JobState) -> (String, Next) {
         }
         JobState::Cancelled => ("it was cancelled before it owned a nonce".into(), nothing("nothing")),
         JobState::Dead => {
-            let why = format!("its last execution failed and {} were allowed: {error}", job.attempts);
+            let why = match job.transaction {
+                Some(_) => format!("its nonce was used up without it: {error}"),
+                None => format!("its last execution, number {}, failed: {error}", job.attempts),
+            };
             (why, nothing("nothing by itself: it waits for an operator's decision"))
         }
         _ => (format!("it was set aside: {error}"), nothing("nothing by itself: it waits for an operator's decision")),

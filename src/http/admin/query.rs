@@ -76,7 +76,9 @@ mod tests {
     use actix_web::test::TestRequest;
     use entity::values::Address;
 
-    fn read(query: &str) -> Result<(Option<i64>, Option<Address>, u32), Vec<(String, String)>> {
+    type Read = (Option<i64>, Option<Address>, u32);
+
+    fn read(query: &str) -> Result<Read, Vec<(String, String)>> {
         let mut asked = Query::of(&TestRequest::with_uri(&format!("/x?{query}")).to_http_request());
         let read = (asked.value("chain", "a number"), asked.value("signer", "an address"), asked.limit(200));
         let told = |problem: Problem| problem.body("").errors.into_iter().map(|error| (error.pointer, error.detail)).collect();
