@@ -128,7 +128,8 @@ impl Context {
         let (Some(stored), Some(desk)) = (self.journal.unsigned(lineage).await?, self.chains.desk(execution.chain_id)) else {
             return Ok(None);
         };
-        let plan = CallPlan { to: stored.to, value: stored.value, data: stored.data, gas_limit: u64::try_from(stored.gas_limit).ok() };
+        // Estimated anew: that the old limit has become too low by a little is no ground to give the call up.
+        let plan = CallPlan { to: stored.to, value: stored.value, data: stored.data, gas_limit: None };
         match gas_and_price(desk, stored.signer, &plan).await {
             Ok(_) => Ok(None),
             Err(Ended::NotActionable { detail, .. }) => {

@@ -118,9 +118,14 @@ async fn f_03_txr_09_at_the_cap_the_stored_bytes_are_sent_again_and_land_when_th
 async fn f_04_txr_10_every_attempt_of_a_job_has_its_one_nonce_and_no_more_than_the_limit_are_made() {
     let world = World::with(setup().with("TX_MAX_REPLACEMENTS", 3)).await;
     let (all, ids) = pending(&world, 1).await;
-    for gwei in [10, 20, 40, 80, 90, 90, 90, 90] {
+    // Each block is too dear for the attempt before it, and gives room for one more price.
+    for (gwei, tried) in [(10, 2), (20, 3), (40, 4)] {
         dear_block(&world, gwei).await;
-        tokio::time::sleep(std::time::Duration::from_millis(1_400)).await;
+        eventually("one more is tried", SOON, async || attempts(&world, 0).len() >= tried).await;
+    }
+    for _ in 0..3 {
+        dear_block(&world, 90).await;
+        tokio::time::sleep(std::time::Duration::from_millis(1_200)).await;
     }
     assert_eq!(attempts(&world, 0).len(), 4, "the call and three replacements");
     let next = world.accept(&all, &world.record()).await;
