@@ -4,7 +4,7 @@
 use super::Global;
 use super::failure::{Code, Failure};
 use super::output::{Format, note};
-use crate::config::{Chain, Config, Database, Fault, Faults, Log, LogFormat, Overrides, Problem};
+use crate::config::{Chain, Config, Database, Faults, Log, LogFormat, Overrides, Problem};
 use crate::operator::{self, Desk, Limits};
 use crate::{local, telemetry};
 use secrecy::{ExposeSecret, SecretString};
@@ -58,13 +58,18 @@ fn read(path: &Path) -> Option<DevFile> {
 
 /// `config` for a command that asks Postgres only: that REDIS_URL is missing is then no fault.
 pub fn config_for_postgres(global: &Global) -> Result<Config, Failure> {
-    let faults = match config(global) {
-        Err(faults) if matches!(&faults.0[..], [Fault { name, problem: Problem::PairIncomplete(_) }] if name == "REDIS_URL") => faults,
-        other => return other.map_err(Failure::from),
+    let mut faults = match config(global) {
+        Err(faults) => faults,
+        Ok(config) => return Ok(config),
     };
+    let all = faults.0.len();
+    faults.0.retain(|fault| !(fault.name == "REDIS_URL" && matches!(fault.problem, Problem::PairIncomplete(_))));
+    if faults.0.len() == all || !faults.0.is_empty() {
+        return Err(faults.into());
+    }
     // A name that is reserved for never existing; the section is taken out again.
     let overrides = overrides(global).with("REDIS_URL", "redis://not-set.invalid");
-    let config = Config::from_process(global.config.as_deref(), &overrides).map_err(|_| Failure::from(faults))?;
+    let config = Config::from_process(global.config.as_deref(), &overrides)?;
     Ok(Config { queue: None, ..config })
 }
 

@@ -170,6 +170,15 @@ async fn a_killed_process_is_shown_as_silent_long_before_its_row_is_marked() {
     world.finish_open().await;
 }
 
+#[tokio::test]
+async fn a_command_that_needs_no_redis_is_told_of_the_other_faults_alone() {
+    let environment = [("DATABASE_URL", "postgres://u@127.0.0.1:1/d"), ("DB_CONNECTION_TIMEOUT", "1000"), ("TX_CONFIRMATIONS", "x")];
+    let (code, told) = problem(&["status"], &environment).await;
+    assert_eq!((code, told["title"].as_str()), (2, Some("one setting is wrong")), "{told}");
+    assert!(told["detail"].as_str().is_some_and(|detail| detail.starts_with("TX_CONFIRMATIONS: ")), "{told}");
+    assert_eq!(problem(&["status"], &environment[..2]).await.0, 7, "with none it asks Postgres");
+}
+
 #[test]
 fn the_makefile_asks_cargo_where_the_program_is() {
     let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Makefile")).unwrap();

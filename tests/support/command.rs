@@ -8,10 +8,14 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 fn environment(world: &World) -> BTreeMap<String, String> {
-    [("DATABASE_URL", world.database.runtime.expose_secret().to_owned()), ("OPERATOR_ID", "tester".to_owned())]
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
+    [
+        ("DATABASE_URL", world.database.runtime.expose_secret().to_owned()),
+        ("OPERATOR_ID", "tester".to_owned()),
+        ("TX_CONFIRMATIONS", world.setting("TX_CONFIRMATIONS").to_owned()),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value))
+    .collect()
 }
 
 /// What a command says to people. It has to succeed.
