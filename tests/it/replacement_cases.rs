@@ -119,12 +119,12 @@ async fn f_04_txr_10_every_attempt_of_a_job_has_its_one_nonce_and_no_more_than_t
     let world = World::with(setup().with("TX_MAX_REPLACEMENTS", 3)).await;
     let (all, ids) = pending(&world, 1).await;
     // Each block is too dear for the attempt before it, and gives room for one more price.
-    for (gwei, tried) in [(10, 2), (20, 3), (40, 4)] {
+    for (gwei, tried) in [(10, 2), (40, 3), (150, 4)] {
         dear_block(&world, gwei).await;
         eventually("one more is tried", SOON, async || attempts(&world, 0).len() >= tried).await;
     }
     for _ in 0..3 {
-        dear_block(&world, 90).await;
+        dear_block(&world, 400).await;
         tokio::time::sleep(std::time::Duration::from_millis(1_200)).await;
     }
     assert_eq!(attempts(&world, 0).len(), 4, "the call and three replacements");
