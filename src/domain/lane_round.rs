@@ -1,13 +1,13 @@
-//! What one round of the settling of a lane decides: which nonces a receipt or a stranger ended, which ends a reorganisation undid, what
-//! every open nonce needs, and whether the lane pauses. Owns the decisions and their limits; asks nobody and writes nothing. Called by
-//! the LaneReconciler with what it loaded and what a majority showed, and by whoever plays a lane.
+//! What one round of the settling of a lane decides: which nonces a receipt or a stranger ended, which ends a reorganisation undid, and
+//! what every open nonce needs. Owns the decisions and their limits; asks nobody and writes nothing. Called by the LaneReconciler with
+//! what it loaded and what a majority showed, and by whoever plays a lane.
 
 use super::ballot::Facts;
 use super::quorum::Decision;
 use super::replacement::{self, Around, Rules, Step, Unmined};
-use super::rpc_verdict::{Class, Verdict};
+use super::rpc_verdict::Class;
 use super::settlement::{self, Evidence, Shown, Standing};
-use super::{fees, job, lineage};
+use super::{fees, job, lineage, window};
 use entity::ids::LineageId;
 use entity::states::{AttemptPurpose, LaneState};
 use entity::values::Hash;
@@ -18,8 +18,6 @@ use std::time::Duration;
 /// Most bytes sent again, and most attempts signed, in one round: the head of the lane first, the rest follows when it moves.
 const RESEND: usize = 64;
 const SIGN: usize = 32;
-/// A pause that lifts itself when the head of the lane is accepted.
-pub const UNFUNDED: &str = "insufficient_funds";
 
 /// An open nonce of the lane.
 #[derive(Clone, Copy, Debug)]
@@ -221,6 +219,18 @@ pub fn wanted_by(open: &[OpenNonce<'_>], look: &Look, of: impl Fn(&OpenNonce<'_>
     wanted
 }
 
+/// A nonce behind the head that the node had no room for: it goes again once it is inside the window, and not before. `latest` is the next
+/// nonce that the chain takes. None: the rules decide.
+#[must_use]
+pub fn held_back(one: &OpenNonce<'_>, latest: i64, width: i32, patience: Duration) -> Option<Step> {
+    let ahead = one.nonce - latest;
+    if ahead <= 0 || !window::is_too_many(one.unmined.answer?) {
+        return None;
+    }
+    let has_room = ahead < i64::from(width) && one.unmined.since_sent.is_none_or(|since| since >= patience);
+    Some(if has_room { Step::Send } else { Step::Wait })
+}
+
 /// A block with ends of the lane in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndBlock {
@@ -264,33 +274,6 @@ pub fn recheck<S: BuildHasher>(blocks: &[EndBlock], canonical: &HashMap<u64, Has
         found.deep.clear();
     }
     found
-}
-
-/// What the answer for the head of the lane means for the lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heed {
-    /// The signer cannot pay.
-    Pause,
-    /// It can again.
-    Resume,
-}
-
-/// Pauses the lane when its signer cannot pay for the head, and lets it go on when the head is taken again.
-#[must_use]
-pub fn heed(state: LaneState, reason: Option<&str>, head: Option<Verdict>) -> Option<Heed> {
-    match (state, head?) {
-        (LaneState::Active, Verdict::NeedsFunds) => Some(Heed::Pause),
-        (LaneState::Paused, Verdict::Accepted | Verdict::NonceTooLow) if reason == Some(UNFUNDED) => Some(Heed::Resume),
-        _ => None,
-    }
-}
-
-/// A lane that is paused for lack of money and has nothing open any more would wait for an answer that nobody is asked for: what it
-/// could not pay for has been taken, so it goes on.
-#[must_use]
-pub fn is_through(state: LaneState, reason: Option<&str>, open: &[OpenNonce<'_>], latest: Option<i64>) -> bool {
-    let taken = |latest: i64| open.iter().all(|one| one.nonce < latest);
-    state == LaneState::Paused && reason == Some(UNFUNDED) && latest.is_some_and(taken)
 }
 
 #[cfg(test)]

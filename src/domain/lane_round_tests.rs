@@ -106,17 +106,13 @@ fn what_is_frozen_sends_and_never_prices() {
 }
 
 #[test]
-fn a_pause_for_money_lifts_itself_and_no_other_does() {
-    assert_eq!(heed(LaneState::Active, None, Some(Verdict::NeedsFunds)), Some(Heed::Pause));
-    assert_eq!(heed(LaneState::Paused, Some(UNFUNDED), Some(Verdict::Accepted)), Some(Heed::Resume));
-    assert_eq!(heed(LaneState::Paused, Some("by an operator"), Some(Verdict::Accepted)), None);
-    assert_eq!(heed(LaneState::Active, None, None), None);
-}
-
-#[test]
-fn a_lane_without_money_and_without_open_nonces_goes_on() {
-    let through = |open: &[OpenNonce<'_>], latest| is_through(LaneState::Paused, Some(UNFUNDED), open, latest);
-    assert!(through(&[], Some(4)) && through(&[open(&ATTEMPTS)], Some(5)));
-    assert!(!through(&[open(&ATTEMPTS)], Some(4)) && !through(&[], None));
-    assert!(!is_through(LaneState::Paused, None, &[], Some(4)));
+fn what_the_node_had_no_room_for_goes_again_inside_the_window_only() {
+    let refused = |nonce, answer| {
+        let mut one = OpenNonce { nonce, ..open(&ATTEMPTS) };
+        one.unmined.answer = Some(answer);
+        held_back(&one, 4, 3, Duration::from_secs(5))
+    };
+    assert_eq!(refused(4, Class::AccountQueueCap), None, "the head goes by the rules");
+    assert_eq!(refused(5, Class::Ok), None);
+    assert_eq!((refused(6, Class::AccountQueueCap), refused(7, Class::AccountQueueCap)), (Some(Step::Send), Some(Step::Wait)));
 }

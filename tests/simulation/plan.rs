@@ -102,8 +102,10 @@ pub enum Fault {
     Stranger {
         account: usize,
     },
+    /// A signer can pay for so many transactions at a quiet market.
     Poor {
         account: usize,
+        affords: u128,
     },
     /// A process dies after so many more of its steps and is away until the end of the fault.
     Crash {
@@ -168,7 +170,7 @@ pub struct PoolRules {
 pub struct Plan {
     pub seed: u64,
     pub accounts: usize,
-    pub width: i64,
+    pub width: i32,
     pub confirmations: u64,
     pub lookback: u64,
     pub rules: Rules,
@@ -207,7 +209,7 @@ impl Plan {
         let pools = std::array::from_fn(|_| PoolRules {
             strictly: rng.chance(50),
             no_gaps: rng.chance(25),
-            slots: rng.range(4, 16),
+            slots: rng.range(2, 10),
             at_market: rng.chance(40),
         });
         let mut jobs: Vec<Job> = (0..rng.range(3, 9)).map(|_| job(&mut rng, quiet_at)).collect();
@@ -219,7 +221,7 @@ impl Plan {
         Self {
             seed,
             accounts,
-            width: i64::try_from(rng.range(1, 8)).unwrap(),
+            width: i32::try_from(rng.range(1, 8)).unwrap(),
             confirmations: rng.range(2, 4),
             lookback,
             rules,
@@ -278,7 +280,7 @@ fn fault(rng: &mut Rng, kind: u64, (liar, accounts, jobs, lookback): (usize, usi
         9 => Fault::Market { times: u128::from(rng.range(2, 8)) },
         10 => Fault::Full,
         11 => Fault::Stranger { account: rng.index(accounts) },
-        12 => Fault::Poor { account: rng.index(accounts) },
+        12 => Fault::Poor { account: rng.index(accounts), affords: u128::from(rng.below(4)) },
         13 => Fault::Crash { process, steps: rng.range(0, 30) },
         14 => Fault::Pause { process },
         15..=17 => Fault::Stop { process, point: POINTS[rng.index(POINTS.len())], dies: rng.chance(60) },

@@ -1,7 +1,7 @@
 //! A worker process: it watches heads, takes deliveries and works on them, step by step as `actors` and `jobs` do. Between two steps
 //! anything may happen. Decides nothing itself: prices, verdicts, votes and ends are those of `domain`.
 
-use super::chain::{Bytes, Effect};
+use super::chain::{ACCOUNTS, Bytes, Effect};
 use super::checks::Ledger;
 use super::plan::{ENDPOINTS, Plan, Point, WRITER};
 use super::store::{Attempt, Claimed, Lineage, Reserved, Store};
@@ -42,6 +42,15 @@ pub struct Mind {
     pub calm: calm::Window,
     pub active: Vec<usize>,
     pub minted: u64,
+    /// What was seen of the money and the window of each lane while it was ours.
+    pub funds: [Funds; ACCOUNTS],
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Funds {
+    pub block: Option<u64>,
+    pub balance: Option<u128>,
+    pub window_at: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -204,6 +213,12 @@ impl World {
             })
             .collect();
         ballot::decide_receipt(ENDPOINTS, &votes).map(|seen| seen.map(|seen| seen.facts))
+    }
+
+    /// A balance, from whoever answers first.
+    pub fn balance(&mut self, account: usize) -> Option<u128> {
+        let start = self.rng.index(ENDPOINTS);
+        (0..ENDPOINTS).find(|at| self.chain.head((start + at) % ENDPOINTS).is_some()).map(|_| self.chain.balance[account])
     }
 
     pub fn block_hash(&mut self, process: usize, number: u64) -> Option<Hash> {
@@ -369,6 +384,7 @@ async fn deliver(ctx: &Ctx, job: usize, token: u64) -> Result<(), Away> {
 
 const LANE_WAIT: i64 = 10_000;
 const PROVIDER_WAIT: i64 = 15_000;
+const FUNDS_WAIT: i64 = 15_000;
 
 fn hopeless(world: &World, job: usize) -> bool {
     world.plan.jobs[job].hopeless.is_some_and(|from| from <= world.store.now)
@@ -396,17 +412,16 @@ async fn begin(ctx: &Ctx, job: usize, token: u64) -> Result<Ended, Away> {
         Some(true) => return Ok(Ended::NotActionable),
         Some(false) => {}
     }
-    if price(ctx).is_none() {
-        return Ok(Ended::Later(PROVIDER_WAIT));
-    }
+    let Some(offered) = price(ctx) else { return Ok(Ended::Later(PROVIDER_WAIT)) };
     ctx.sql().await?;
-    let reserved = ctx.world().store.reserve(lane, job, token);
+    let reserved = ctx.world().store.reserve(lane, job, token, offered.max_fee_per_gas.0.as_u128());
     ctx.world().say(|| format!("job {job} asks lane {lane} for a nonce: {reserved:?}"));
     ctx.point(Point::Reserved);
     match ctx.answer(reserved)? {
         Reserved::Nonce(lineage) => sign(ctx, lineage, token, AttemptPurpose::Call).await,
         Reserved::Owned => Ok(Ended::Later(100)),
         Reserved::Full => Ok(Ended::Later(LANE_WAIT)),
+        Reserved::Unfunded => Ok(Ended::Later(FUNDS_WAIT)),
         Reserved::Fenced => Ok(Ended::Elsewhere),
         Reserved::Cancelled => Ok(Ended::Cancelled),
     }
@@ -480,10 +495,11 @@ async fn send(ctx: &Ctx, lineage: usize, token: u64, bytes: Bytes) -> Result<End
 
 /// The planted fault: nobody took it, so the nonce is free again.
 fn give_back(world: &mut World, lineage: usize) -> Ended {
-    let Store { lineages, lanes, .. } = &mut world.store;
+    let Store { lineages, lanes, jobs, .. } = &mut world.store;
     let one = &mut lineages[lineage];
     one.state = LineageState::Abandoned;
     one.attempts.clear();
+    jobs[one.job].lineage = None;
     lanes[one.lane].next = one.nonce;
     Ended::Later(1_000)
 }

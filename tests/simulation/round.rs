@@ -1,21 +1,32 @@
 //! The settling of a lane under its lease, step by step as `actors/lane_reconciler` does it, with the decisions of `domain::lane_round`.
 
+use super::chain::GAS;
 use super::checks::Ledger;
 use super::plan::Point;
-use super::process::{Away, Ctx, View, priced};
-use super::store::{self, Lane, Open, row};
+use super::process::{Away, Ctx, Funds, View, priced};
+use super::store::{self, Committed, Lane, Open, row};
 use entity::states::LaneState;
-use entity::values::Hash;
+use entity::values::{Hash, Wei};
 use holdfast::domain::ballot::Facts;
-use holdfast::domain::lane_round::{self, At, Consumed, Counts, EndBlock, Heed, Look, OpenNonce, UNFUNDED, Wanted};
+use holdfast::domain::fees;
+use holdfast::domain::funds::{self, Head, Money};
+use holdfast::domain::lane_round::{self, At, Consumed, Counts, EndBlock, Look, OpenNonce, Wanted};
 use holdfast::domain::quorum::Decision;
-use holdfast::domain::rpc_verdict::{Verdict, verdict};
+use holdfast::domain::rpc_verdict::Class;
+use holdfast::domain::settlement::{self, Shown, Standing};
+use holdfast::domain::window;
 use std::collections::HashMap;
 use std::time::Duration;
 
+/// How long a window rests between two changes.
+const WINDOW_RESTS_MS: u64 = 30_000;
 const LEASE_MS: u64 = 8_000;
 /// Blocks with ends that are looked at in every round.
 const NEWEST: usize = 4;
+
+fn wei(value: u128) -> Wei {
+    Wei(primitive_types::U256::from(value))
+}
 
 pub async fn rounds(ctx: Ctx, lane: usize) {
     loop {
@@ -35,7 +46,10 @@ struct Round<'a> {
 impl Round<'_> {
     async fn run(&self) -> Result<(), Away> {
         self.ctx.sql().await?;
-        let Some(lane) = ({ self.ctx.world().store.lease(self.lane, self.ctx.me, LEASE_MS) }) else { return Ok(()) };
+        let Some(lane) = ({ self.ctx.world().store.lease(self.lane, self.ctx.me, LEASE_MS) }) else {
+            self.ctx.mind(|mind| mind.funds[self.lane] = Funds::default());
+            return Ok(());
+        };
         let head_for = Duration::from_millis(self.ctx.world().store.now - lane.head_since);
         let confirmations = self.ctx.plan.confirmations;
         self.ctx.rpc().await;
@@ -45,7 +59,8 @@ impl Round<'_> {
             .and_then(|block| self.ctx.world().consumed(self.ctx.process, self.lane, Some(block)));
         self.ctx.point(Point::Counted);
         let seen = Consumed { latest, settled };
-        if let Some((latest, settled)) = seen.observed() {
+        let noted = Consumed { settled: settled.or(Some(lane.settled)), ..seen };
+        if let Some((latest, settled)) = noted.observed() {
             self.ctx.sql().await?;
             self.wrote("observe", |store| usize::from(store.observe(self.lane, self.ctx.me, latest, settled)));
         }
@@ -54,9 +69,13 @@ impl Round<'_> {
         }
         self.ctx.sql().await?;
         let open = self.ctx.world().store.open(self.lane);
+        let topped_up = self.funds(&lane, latest).await?;
         let nonces: Vec<OpenNonce<'_>> = open.iter().map(Open::nonce).collect();
         if let Some(settled) = settled.filter(|_| lane.state != LaneState::Frozen) {
             self.end(&nonces, settled).await?;
+        }
+        if topped_up && let Some(head) = nonces.iter().find(|one| latest.is_none_or(|latest| one.nonce >= latest)) {
+            self.resend(&[row(head.lineage)], "funded").await?;
         }
         let head_for = lane_round::head_for(latest, lane.latest, head_for);
         self.push(&lane, &nonces, latest, head_for).await
@@ -83,7 +102,110 @@ impl Round<'_> {
         heights.into_iter().filter_map(|height| Some((height, world.block_hash(self.ctx.process, height)?))).collect()
     }
 
+    /// The money and the window, as `actors/lane_funds.rs`. True: the head may be sent again at once.
+    async fn funds(&self, lane: &Lane, latest: Option<i64>) -> Result<bool, Away> {
+        let mut rose = false;
+        if self.ctx.mind(|mind| mind.funds[self.lane].block) != Some(self.view.reached) {
+            self.ctx.rpc().await;
+            let asked = self.ctx.world().balance(self.lane);
+            if let Some(balance) = asked {
+                let before = self.ctx.mind(|mind| {
+                    mind.funds[self.lane].block = Some(self.view.reached);
+                    mind.funds[self.lane].balance.replace(balance)
+                });
+                self.ctx.sql().await?;
+                self.ctx.world().store.lanes[self.lane].balance = Some(balance);
+                rose = before.is_some_and(|before| before < balance);
+            }
+        }
+        let Some(balance) = self.ctx.mind(|mind| mind.funds[self.lane].balance) else { return Ok(false) };
+        let rules = self.ctx.plan.rules;
+        let price = fees::price(self.view.market, rules.floor, rules.limit).map_or(rules.limit, |price| price.max_fee_per_gas);
+        self.ctx.sql().await?;
+        let found = self.ctx.world().store.committed(self.lane, latest.unwrap_or(lane.latest), price.0.as_u128());
+        let refused = found.head.is_some_and(|(_, answer)| answer == Some(Class::InsufficientFunds));
+        let money = Money {
+            balance: wei(balance),
+            committed: wei(found.amount),
+            head: found.head.map(|(price, _)| Head { gas_limit: u64::try_from(GAS).unwrap(), max_fee_per_gas: wei(price) }),
+            max_fee_per_gas: price,
+            floor: Wei::ZERO,
+            bump_bps: rules.bump_bps,
+            limit: rules.limit,
+            refused,
+        };
+        self.narrow(lane, &found).await?;
+        let paused = lane.state == LaneState::Paused;
+        let reason = match money.judge(paused) {
+            _ if lane.state != LaneState::Active && !paused => None,
+            funds::Verdict::Stays => None,
+            funds::Verdict::Pause(_) => Some(Some("insufficient_funds")),
+            funds::Verdict::Resume => Some(None),
+        };
+        if let Some(reason) = reason {
+            self.ctx.sql().await?;
+            self.ctx.world().store.pause(self.lane, self.ctx.me, reason);
+            self.ctx.world().say(|| format!("lane {} pauses for {reason:?}", self.lane));
+        }
+        Ok(paused && refused && rose)
+    }
+
+    async fn narrow(&self, lane: &Lane, found: &Committed) -> Result<(), Away> {
+        let now = self.ctx.world().store.now;
+        let rested = self.ctx.mind(|mind| mind.funds[self.lane].window_at).is_none_or(|at| now - at >= WINDOW_RESTS_MS);
+        let (width, configured) = (u32::try_from(lane.width).unwrap(), u32::try_from(self.ctx.plan.width).unwrap());
+        let next = window::next(width, configured, found.open - found.too_many, found.too_many, rested);
+        if next != width {
+            self.ctx.sql().await?;
+            self.wrote("set_width", |store| usize::from(store.set_width(self.lane, self.ctx.me, next)));
+            self.ctx.mind(|mind| mind.funds[self.lane].window_at = Some(now));
+        }
+        Ok(())
+    }
+
+    /// What strangers used up, while that may be undone.
+    async fn losses(&self) -> Result<(), Away> {
+        self.ctx.sql().await?;
+        let lost = self.ctx.world().store.losses(self.lane);
+        let Some(deep) = lane_round::settled_at(self.view.reached, self.ctx.plan.lookback).filter(|_| !lost.is_empty()) else {
+            return Ok(());
+        };
+        let count = |at| self.ctx.world().consumed(self.ctx.process, self.lane, at).and_then(|count| u64::try_from(count).ok());
+        self.ctx.rpc().await;
+        let latest = count(None);
+        self.ctx.rpc().await;
+        let deep_count = count(Some(deep));
+        self.ctx.rpc().await;
+        let mut undone = Vec::new();
+        for at in lost {
+            let (nonce, proven_at, hashes) = {
+                let world = self.ctx.world();
+                let one = &world.store.lineages[at];
+                let hashes: Vec<Hash> = one.attempts.iter().map(|attempt| attempt.bytes.hash).collect();
+                (u64::try_from(one.nonce).unwrap(), one.proven_at, hashes)
+            };
+            let shown: Vec<Shown> = hashes
+                .iter()
+                .map(|hash| match self.ctx.world().receipt(self.ctx.process, *hash, self.view.reached) {
+                    Decision::Agreed(None, _) => Shown::Absent,
+                    Decision::Agreed(Some(_), _) => Shown::Receipt,
+                    Decision::Split | Decision::Insufficient => Shown::Unknown,
+                })
+                .collect();
+            match settlement::loss(nonce, latest, deep_count, &shown, self.ctx.calm()) {
+                Standing::Orphaned => undone.push(at),
+                Standing::Final if proven_at <= deep => {
+                    self.ctx.sql().await?;
+                    self.wrote("confirm_losses", |store| usize::from(store.confirm_loss(self.lane, self.ctx.me, at)));
+                }
+                _ => {}
+            }
+        }
+        if undone.is_empty() { Ok(()) } else { self.undo(&undone).await }
+    }
+
     async fn recheck(&self) -> Result<bool, Away> {
+        self.losses().await?;
         let lookback = self.ctx.plan.lookback;
         let deep = (self.view.reached + 1).saturating_sub(lookback);
         self.ctx.sql().await?;
@@ -103,7 +225,9 @@ impl Round<'_> {
             return Ok(false);
         }
         if !found.orphaned.is_empty() {
-            self.undo(&found.orphaned).await?;
+            self.ctx.sql().await?;
+            let orphans = self.ctx.world().store.ends_in(self.lane, &found.orphaned);
+            self.undo(&orphans).await?;
         }
         if !found.deep.is_empty() {
             self.ctx.sql().await?;
@@ -120,18 +244,16 @@ impl Round<'_> {
         Ok(true)
     }
 
-    async fn undo(&self, blocks: &[EndBlock]) -> Result<(), Away> {
-        self.ctx.sql().await?;
-        let orphans = self.ctx.world().store.ends_in(self.lane, blocks);
+    async fn undo(&self, orphans: &[usize]) -> Result<(), Away> {
         self.ctx.sql().await?;
         let mut revived = Vec::new();
         self.wrote("revive", |store| {
-            revived = store.revive(self.lane, self.ctx.me, &orphans);
+            revived = store.revive(self.lane, self.ctx.me, orphans);
             revived.len()
         });
         self.ctx.world().say(|| format!("lineages {revived:?} are revived"));
         self.ctx.point(Point::Revived);
-        self.resend(&self.ctx.answer(revived)?, "reorg").await.map(|_| ())
+        self.resend(&self.ctx.answer(revived)?, "reorg").await
     }
 
     async fn end(&self, nonces: &[OpenNonce<'_>], settled: i64) -> Result<(), Away> {
@@ -191,6 +313,8 @@ impl Round<'_> {
 
     async fn record(&self, one: &OpenNonce<'_>, end: &lane_round::End) -> Result<(), Away> {
         let (lane, me, lineage) = (self.lane, self.ctx.me, row(one.lineage));
+        let depth = if one.attempts.is_empty() { self.ctx.plan.confirmations } else { self.ctx.plan.lookback };
+        let proven_at = lane_round::settled_at(self.view.reached, depth).unwrap_or_default();
         match *end {
             lane_round::End::Receipt { hash, facts, lineage: nonce, job, .. } => {
                 self.ctx.sql().await?;
@@ -199,7 +323,7 @@ impl Round<'_> {
             }
             lane_round::End::Stranger => {
                 self.ctx.sql().await?;
-                self.wrote("supersede", |store| usize::from(store.supersede(lane, me, lineage, one.attempts.len())));
+                self.wrote("supersede", |store| usize::from(store.supersede(lane, me, lineage, one.attempts.len(), proven_at)));
             }
             lane_round::End::NotYet | lane_round::End::Unproven => {}
         }
@@ -207,13 +331,11 @@ impl Round<'_> {
     }
 
     async fn push(&self, lane: &Lane, nonces: &[OpenNonce<'_>], latest: Option<i64>, head_for: Option<Duration>) -> Result<(), Away> {
-        if lane_round::is_through(lane.state, lane.reason, nonces, latest) {
-            self.ctx.sql().await?;
-            self.ctx.world().store.pause(self.lane, self.ctx.me, None);
-        }
         let rules = self.ctx.plan.rules;
         let look = Look { state: lane.state, latest, head_for, block: self.view.reached, market: self.view.market, calm: self.ctx.calm() };
-        let Wanted { send, sign, capped, give_up } = lane_round::wanted(nonces, &look, &rules);
+        let Wanted { send, sign, capped, give_up } = lane_round::wanted_by(nonces, &look, |one| {
+            lane_round::held_back(one, latest.unwrap_or(lane.latest), lane.width, rules.patience).map_or(Ok(rules), Err)
+        });
         for (lineage, class) in give_up {
             self.ctx.sql().await?;
             self.wrote("give_up", |store| usize::from(store.give_up(self.lane, self.ctx.me, row(lineage))));
@@ -223,7 +345,6 @@ impl Round<'_> {
             self.ctx.sql().await?;
             self.wrote("note_capped", |store| usize::from(store.note_capped(self.lane, self.ctx.me, row(lineage))));
         }
-        let mut first = None;
         for wanted in &sign {
             let lineage = row(wanted.lineage);
             self.ctx.sql().await?;
@@ -245,18 +366,15 @@ impl Round<'_> {
             }
             self.ctx.rpc().await;
             let class = self.ctx.world().give(self.ctx.process, attempt.bytes, "replacement");
-            first = first.or(Some(verdict(class)));
             self.ctx.sql().await?;
             self.wrote("resent", |store| usize::from(store.resent(self.lane, self.ctx.me, lineage, class)));
         }
-        self.heed(lane, first).await?;
-        let first = self.resend(&send.iter().map(|id| row(*id)).collect::<Vec<_>>(), "overdue").await?;
-        self.heed(lane, first).await
+        self.resend(&send.iter().map(|id| row(*id)).collect::<Vec<_>>(), "overdue").await
     }
 
-    async fn resend(&self, lineages: &[usize], why: &str) -> Result<Option<Verdict>, Away> {
+    async fn resend(&self, lineages: &[usize], why: &str) -> Result<(), Away> {
         if lineages.is_empty() {
-            return Ok(None);
+            return Ok(());
         }
         self.ctx.sql().await?;
         let stored: Vec<_> = {
@@ -271,18 +389,6 @@ impl Round<'_> {
         for (at, class) in &answers {
             self.wrote("resent", |store| usize::from(store.resent(self.lane, self.ctx.me, *at, *class)));
         }
-        Ok(answers.first().map(|(_, class)| verdict(*class)))
-    }
-
-    async fn heed(&self, lane: &Lane, head: Option<Verdict>) -> Result<(), Away> {
-        let reason = match lane_round::heed(lane.state, lane.reason, head) {
-            None => return Ok(()),
-            Some(Heed::Pause) => Some(UNFUNDED),
-            Some(Heed::Resume) => None,
-        };
-        self.ctx.sql().await?;
-        self.ctx.world().store.pause(self.lane, self.ctx.me, reason);
-        self.ctx.world().say(|| format!("lane {} pauses for {reason:?}", self.lane));
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Postgres as the statements of `store/sql` mean it: every method is one statement, all or nothing, with the guards of the tables. A
 //! stale token or lease finds no row. It knows nothing of who calls it.
 
-use super::chain::Bytes;
+use super::chain::{Bytes, GAS};
 use entity::ids::LineageId;
 use entity::states::{AttemptPurpose, JobState, LaneState, LineageState, NoopReason};
 use entity::values::Hash;
@@ -9,7 +9,7 @@ use holdfast::domain::fees::Price;
 use holdfast::domain::lane_round::{self, EndBlock, OpenNonce};
 use holdfast::domain::replacement::Unmined;
 use holdfast::domain::rpc_verdict::Class;
-use holdfast::domain::{job, lineage};
+use holdfast::domain::{job, lineage, window};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use uuid::Uuid;
@@ -21,6 +21,8 @@ pub struct Job {
     pub attempts: i32,
     pub budget: i32,
     pub cancel_asked: bool,
+    /// The nonce it owns.
+    pub lineage: Option<usize>,
     pub version: u64,
     pub generation: u32,
     pub deliver_at: u64,
@@ -62,6 +64,8 @@ pub struct Lineage {
     pub attempts: Vec<Attempt>,
     pub end: Option<End>,
     pub finalized: bool,
+    /// The block of the count that gave it to a stranger.
+    pub proven_at: u64,
     pub revivals: u32,
 }
 
@@ -73,7 +77,8 @@ pub struct Lane {
     pub latest: i64,
     pub settled: i64,
     pub head_since: u64,
-    pub width: i64,
+    pub width: i32,
+    pub balance: Option<u128>,
     pub holder: Option<u64>,
     pub until: u64,
 }
@@ -98,6 +103,7 @@ pub enum Reserved {
     Nonce(usize),
     Owned,
     Full,
+    Unfunded,
     Fenced,
     Cancelled,
 }
@@ -167,6 +173,22 @@ impl Lineage {
     }
 }
 
+impl Lane {
+    fn has_room(&self) -> bool {
+        self.state == LaneState::Active && self.next - self.latest < i64::from(self.width) && self.next >= self.latest
+    }
+}
+
+/// What a lane's open nonces may cost, as `lane_funds.sql` says it.
+#[derive(Default)]
+pub struct Committed {
+    pub amount: u128,
+    pub open: u32,
+    pub too_many: u32,
+    /// The highest price tried for the lowest one, and its newest answer.
+    pub head: Option<(u128, Option<Class>)>,
+}
+
 impl Store {
     fn held(&mut self, job: usize, token: u64) -> bool {
         let held = self.jobs[job].state == JobState::Processing && self.jobs[job].token == Some(token);
@@ -233,6 +255,7 @@ impl Store {
             attempts: 0,
             budget: 8,
             cancel_asked: false,
+            lineage: None,
             version: 1,
             generation: 1,
             deliver_at: self.now,
@@ -253,13 +276,20 @@ impl Store {
         row.token = Some(token);
         let number = row.attempts;
         self.move_job(job, job::Event::Delivered);
-        Claimed::Go { number, lineage: self.lineages.iter().position(|l| l.job == job && l.is_live()) }
+        Claimed::Go { number, lineage: self.jobs[job].lineage }
     }
 
     pub fn finish(&mut self, job: usize, token: u64, number: i32, event: job::Event, delay: u64) -> bool {
         if !self.held(job, token) || self.jobs[job].attempts != number {
             return false;
         }
+        // A job that owns a nonce ends with it; one whose cancellation was asked and that has none ends now.
+        let (owns, goes_on) = (self.jobs[job].lineage.is_some(), job::next(JobState::Processing, event).unwrap().deliver);
+        let event = match (owns, goes_on) {
+            (true, false) => job::Event::AttemptFailed,
+            (false, true) if self.jobs[job].cancel_asked => job::Event::CancelAsked,
+            _ => event,
+        };
         self.move_job(job, event);
         let job = &mut self.jobs[job];
         job.budget += i32::from(event == job::Event::GivenBack);
@@ -268,27 +298,27 @@ impl Store {
     }
 
     pub fn pick(&mut self) -> Option<usize> {
-        let free: Vec<usize> = (0..self.lanes.len())
-            .filter(|at| {
-                self.lanes[*at].state == LaneState::Active && self.lanes[*at].next - self.lanes[*at].latest < self.lanes[*at].width
-            })
-            .collect();
+        let free: Vec<usize> = (0..self.lanes.len()).filter(|at| self.lanes[*at].has_room()).collect();
         self.cursor += 1;
         free.get(self.cursor % free.len().max(1)).copied()
     }
 
-    pub fn reserve(&mut self, lane: usize, job: usize, token: u64) -> Reserved {
+    pub fn reserve(&mut self, lane: usize, job: usize, token: u64, price: u128) -> Reserved {
         if !self.held(job, token) {
             return Reserved::Fenced;
         }
-        if self.lineages.iter().any(|l| l.job == job && l.is_live()) {
+        if self.jobs[job].lineage.is_some() {
             return Reserved::Owned;
         }
         if self.jobs[job].cancel_asked {
             return Reserved::Cancelled;
         }
-        let Lane { state, next, latest, width, settled, .. } = self.lanes[lane];
-        if state != LaneState::Active || next - latest >= width {
+        let Lane { next, latest, settled, balance, .. } = self.lanes[lane];
+        let committed = self.committed(lane, latest, price).amount;
+        if self.lanes[lane].state == LaneState::Active && balance.is_some_and(|balance| committed + GAS * price > balance) {
+            return Reserved::Unfunded;
+        }
+        if !self.lanes[lane].has_room() {
             return Reserved::Full;
         }
         self.lineages.push(Lineage {
@@ -308,13 +338,38 @@ impl Store {
             attempts: Vec::new(),
             end: None,
             finalized: false,
+            proven_at: 0,
             revivals: 0,
         });
         let at = self.lineages.len() - 1;
+        self.jobs[job].lineage = Some(at);
         self.unique(at);
         self.fence(lane, next + 1, settled);
         self.changed = true;
         Reserved::Nonce(at)
+    }
+
+    pub fn committed(&self, lane: usize, latest: i64, price: u128) -> Committed {
+        let mut found = Committed::default();
+        let mut open: Vec<_> = self.lineages.iter().filter(|l| l.lane == lane && !l.state.is_final() && l.nonce >= latest).collect();
+        open.sort_by_key(|l| l.nonce);
+        for lineage in open {
+            let highest = lineage.tried().map_or(price, |tried| tried.max_fee_per_gas.0.as_u128());
+            found.amount += GAS * highest;
+            found.open += 1;
+            found.too_many += u32::from(lineage.answer.is_some_and(window::is_too_many));
+            found.head.get_or_insert((highest, lineage.answer));
+        }
+        found
+    }
+
+    pub fn set_width(&mut self, lane: usize, holder: u64, width: u32) -> bool {
+        let leased = self.leases(lane, holder);
+        if leased {
+            self.lanes[lane].width = i32::try_from(width).unwrap();
+            self.met.insert("window changed");
+        }
+        leased
     }
 
     pub fn record(&mut self, at: usize, token: u64, attempt: Attempt) -> bool {
@@ -394,7 +449,7 @@ impl Store {
         }
         let now = self.now;
         let row = &mut self.lanes[lane];
-        if latest > row.latest {
+        if latest != row.latest {
             (row.latest, row.head_since) = (latest, now);
         }
         row.settled = row.settled.max(settled);
@@ -443,7 +498,7 @@ impl Store {
         true
     }
 
-    pub fn supersede(&mut self, lane: usize, holder: u64, at: usize, hashes: usize) -> bool {
+    pub fn supersede(&mut self, lane: usize, holder: u64, at: usize, hashes: usize, proven_at: u64) -> bool {
         let (state, job) = (self.lineages[at].state, self.lineages[at].job);
         let signed = usize::from(state != LineageState::Allocated);
         let all = signed + self.lineages[at].replacements as usize + self.lineages[at].noops as usize;
@@ -453,7 +508,9 @@ impl Store {
             return false;
         }
         self.lineages[at].state = LineageState::Superseded;
+        (self.lineages[at].proven_at, self.lineages[at].finalized) = (proven_at, hashes == 0);
         self.move_job(job, event);
+        self.jobs[job].lineage = None;
         if hashes == 0 {
             self.jobs[job].generation += 1;
             self.jobs[job].deliver_at = self.now;
@@ -498,12 +555,16 @@ impl Store {
             if lineage.finalized || lineage::next(lineage.state, lineage::Event::Orphaned).is_err() {
                 continue;
             }
+            if lineage.state == LineageState::Superseded {
+                self.met.insert("taken back from a stranger");
+            }
             lineage.state = LineageState::Signed;
             lineage.revivals += 1;
             (lineage.end, lineage.last_sent, lineage.answer) = (None, None, None);
             let job = lineage.job;
             if can(self.jobs[job].state, job::Event::Orphaned) {
                 self.move_job(job, job::Event::Orphaned);
+                self.jobs[job].lineage = Some(*at);
                 self.jobs[job].generation += 1;
                 self.jobs[job].deliver_at = self.now;
             }
@@ -512,6 +573,21 @@ impl Store {
         }
         self.changed = true;
         revived
+    }
+
+    /// Nonces that strangers used up, while that may be undone.
+    pub fn losses(&self, lane: usize) -> Vec<usize> {
+        let lost = |l: &Lineage| l.lane == lane && l.state == LineageState::Superseded && !l.finalized;
+        (0..self.lineages.len()).filter(|at| lost(&self.lineages[*at])).collect()
+    }
+
+    pub fn confirm_loss(&mut self, lane: usize, holder: u64, at: usize) -> bool {
+        let allowed = self.leases(lane, holder) && self.lineages[at].state == LineageState::Superseded && !self.lineages[at].finalized;
+        if allowed {
+            self.lineages[at].finalized = true;
+            self.changed = true;
+        }
+        allowed
     }
 
     pub fn finalize(&mut self, lane: usize, holder: u64, blocks: &[EndBlock]) -> Vec<usize> {
@@ -554,7 +630,7 @@ impl Store {
     }
 
     pub fn cancel(&mut self, job: usize) -> Cancelled {
-        let bound = self.lineages.iter().position(|l| l.job == job && l.is_live());
+        let bound = self.jobs[job].lineage;
         let state = self.jobs[job].state;
         match bound {
             None if can(state, job::Event::CancelAsked) && state != JobState::Processing => {
@@ -586,6 +662,7 @@ impl Store {
         self.lineages[at].state = LineageState::Abandoned;
         self.fence(lane, nonce, self.lanes[lane].settled);
         self.move_job(job, job::Event::NothingToDo);
+        self.jobs[job].lineage = None;
         true
     }
 

@@ -1,13 +1,13 @@
 //! The stage: one clock, the store, the chain and the processes as tasks that take one step at a time. Whoever is due next goes next, so a
 //! seed decides every interleaving. A process dies by having its tasks dropped between two steps.
 
-use super::chain::{Bytes, Chain, Effect};
+use super::chain::{Bytes, Chain, Effect, GAS};
 use super::checks::Ledger;
-use super::plan::{BLOCK_MS, Fault, PROCESSES, Plan, QUIET_BASE_FEE};
+use super::plan::{BLOCK_MS, Fault, GWEI, PROCESSES, Plan, QUIET_BASE_FEE};
 use super::process::{self, Ctx, Mind};
 use super::rng::Rng;
 use super::store::{Lane, Store};
-use entity::states::LaneState;
+use entity::states::{LaneState, LineageState};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -114,7 +114,7 @@ impl World {
                 let bytes = chain.stranger(account);
                 self.say(|| format!("a stranger sends nonce {} of account {account}", bytes.nonce));
             }
-            Fault::Poor { account } => chain.balance[account] = 1,
+            Fault::Poor { account, affords } => chain.balance[account] = affords * GAS * (2 * QUIET_BASE_FEE + GWEI) + 1,
             Fault::Crash { process, steps } => self.minds[process].dies_in = Some(steps),
             Fault::Stop { process, point, dies } => {
                 let until = plan.faults[at].until;
@@ -181,7 +181,8 @@ impl World {
     }
 
     fn done(&self) -> bool {
-        let ended = |l: &super::store::Lineage| l.state.is_final() && (l.end.is_none() || l.finalized);
+        let abandoned = |l: &super::store::Lineage| l.state == LineageState::Abandoned;
+        let ended = |l: &super::store::Lineage| l.state.is_final() && (l.finalized || abandoned(l));
         self.accepted == self.plan.jobs.len()
             && self.store.jobs.iter().all(|job| job.state.is_final())
             && self.store.lineages.iter().all(ended)
@@ -213,6 +214,7 @@ pub fn run(plan: Plan, planted: Planted, traced: bool) -> Outcome {
         settled: 0,
         head_since: 0,
         width: plan.width,
+        balance: None,
         holder: None,
         until: 0,
     };
@@ -387,7 +389,7 @@ fn late(world: &World) -> String {
         .filter(|(_, job)| !job.state.is_final())
         .map(|(at, job)| format!("job {at} is {}", job.state))
         .collect();
-    let lineages = world.store.lineages.iter().filter(|l| !l.state.is_final() || (l.end.is_some() && !l.finalized));
+    let lineages = world.store.lineages.iter().filter(|l| !l.state.is_final() || !l.finalized);
     let lineages: Vec<String> = lineages.map(|l| format!("{l:?}")).collect();
     format!("not everything has ended long after the last fault: {} {}", jobs.join(", "), lineages.join("; "))
 }

@@ -5,7 +5,7 @@ use super::{Work, number, tx_journal};
 use crate::chain::SendOutcome;
 use crate::domain::fees;
 use crate::domain::lane_round::{self, Look, OpenNonce};
-use crate::domain::replacement::{Rules, Step};
+use crate::domain::replacement::Rules;
 use crate::domain::rpc_verdict::Class;
 use crate::domain::window;
 use crate::store;
@@ -29,7 +29,9 @@ impl Work {
         let market = view.fees.market();
         let look = Look { state: lane.state, latest, head_for, block: view.reached, market, calm: self.desk.chain.calm() };
         let (gas, rules): (HashMap<_, _>, _) = (rows.iter().map(|row| (row.lineage, row.gas_limit)).collect(), self.rules());
-        let wanted = lane_round::wanted_by(open, &look, |one| match held_back(one, lane, latest, rules.patience) {
+        let width = if lane.delegated { lane.width.min(window::DELEGATED) } else { lane.width };
+        let next = latest.unwrap_or(lane.latest_nonce);
+        let wanted = lane_round::wanted_by(open, &look, |one| match lane_round::held_back(one, next, width, rules.patience) {
             Some(step) => Err(step),
             None => Ok(self.at_gas(rules, gas.get(&one.lineage).copied().unwrap_or_default())),
         });
@@ -85,18 +87,6 @@ impl Work {
             ..rules
         }
     }
-}
-
-/// A nonce behind the head that the node had no room for: it goes again once it is inside the window, and not before.
-fn held_back(one: &OpenNonce<'_>, lane: &Lane, latest: Option<i64>, patience: Duration) -> Option<Step> {
-    let answer = one.unmined.answer?;
-    let ahead = one.nonce - latest.unwrap_or(lane.latest_nonce);
-    if ahead <= 0 || !window::is_too_many(answer) {
-        return None;
-    }
-    let width = if lane.delegated { lane.width.min(window::DELEGATED) } else { lane.width };
-    let has_room = ahead < i64::from(width) && one.unmined.since_sent.is_none_or(|since| since >= patience);
-    Some(if has_room { Step::Send } else { Step::Wait })
 }
 
 /// What was answered is on the rows; what the next round does follows from there.
