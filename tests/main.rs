@@ -23,6 +23,7 @@ mod it {
     mod keys_cases;
     mod lane_rows;
     mod local_parts;
+    mod lost_redis;
     mod nonces;
     mod outages;
     mod path;

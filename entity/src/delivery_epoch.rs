@@ -9,6 +9,10 @@ pub struct Model {
     pub prefix: String,
     pub epoch: Uuid,
     pub started_at: DateTimeUtc,
+    /// The data set that takes its place, while deliveries are published into it.
+    pub next_epoch: Option<Uuid>,
+    /// What was published earlier was lost.
+    pub lost_at: Option<DateTimeUtc>,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Most deliveries in one round trip.
 const BATCH: u32 = 500;
 /// How long a publisher keeps claimed rows from the others; after its death they are due again.
-const LEASE: Duration = Duration::from_secs(5);
+pub(super) const LEASE: Duration = Duration::from_secs(5);
 
 /// Starts the actor.
 #[must_use]

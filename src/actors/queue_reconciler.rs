@@ -5,14 +5,22 @@
 use super::supervisor::Probe;
 use super::{Beat, Stage, Wake, outbox_publisher};
 use crate::delivery::{Delivery, Published, Standing};
-use crate::store::{self, Db, outbox::Due};
+use crate::store::outbox::{Cursor, Due};
+use crate::store::{self, Db};
 use crate::telemetry::metrics;
+use chrono::{DateTime, Utc};
 use futures::FutureExt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 const BATCH: u32 = 500;
+/// Lost deliveries in one statement: some 50 ms of row locks.
+const LOST_BATCH: u32 = 2_000;
+/// How often all lost deliveries are gone through before the rest is left to their checks.
+const LOST_PASSES: u32 = 5;
+/// How often a long way back is told of.
+const TELL: Duration = Duration::from_secs(5);
 const LEASE: Duration = Duration::from_secs(5);
 /// How often it looks for due checks and for the epoch.
 const EVERY: Duration = Duration::from_secs(1);
@@ -70,18 +78,48 @@ impl Work {
                 Err(_) => return Ok(()),
             },
         };
+        let Some(known) = known else {
+            store::outbox::start_epoch(&self.db, &self.prefix, None, planted).await?;
+            return Ok(());
+        };
         // Deliveries first, then the epoch: a crash in between repeats the work, it never skips it.
-        let lost = if known.is_some() { store::outbox::republish_all(&self.db).await? } else { 0 };
-        if store::outbox::start_epoch(&self.db, &self.prefix, known, planted).await? && known.is_some() {
+        let Some(lost_at) = store::outbox::note_loss(&self.db, &self.prefix, known, planted).await? else { return Ok(()) };
+        let deliveries = self.republish(lost_at).await?;
+        if store::outbox::start_epoch(&self.db, &self.prefix, Some(known), planted).await? {
             metrics::DELIVERY_EPOCHS.add(1, &[]);
             tracing::warn!(
                 event = "delivery_epoch_changed",
-                deliveries = lost,
+                deliveries,
                 "Redis lost its data: every open delivery is published again"
             );
         }
-        self.publisher.wake();
         Ok(())
+    }
+
+    /// Makes what was lost due again, a batch at a time: publishing begins with the first, and work that comes in meanwhile is
+    /// published in its turn.
+    async fn republish(&self, lost_at: DateTime<Utc>) -> Result<u64, store::Error> {
+        let (mut deliveries, mut told) = (0, Instant::now());
+        // What a pass skips is in the hands of somebody for a moment.
+        for _ in 0..LOST_PASSES {
+            let mut from = Cursor::START;
+            while let Some((end, batch)) = store::outbox::republish_lost(&self.db, lost_at, from, LOST_BATCH).await? {
+                from = end;
+                deliveries += batch;
+                self.publisher.wake();
+                if told.elapsed() >= TELL {
+                    told = Instant::now();
+                    tracing::info!(event = "deliveries_lost", deliveries, "Redis lost its data: open deliveries are being published again");
+                }
+            }
+            if !store::outbox::any_lost(&self.db, lost_at).await? {
+                break;
+            }
+        }
+        while store::outbox::hurry_unpublished(&self.db, outbox_publisher::LEASE, LOST_BATCH).await? > 0 {
+            self.publisher.wake();
+        }
+        Ok(deliveries)
     }
 
     /// Says whether Redis answered.

@@ -29,6 +29,8 @@ pub const HEARTBEAT: Duration = Duration::from_secs(3);
 pub const STALE: Duration = Duration::from_secs(15);
 /// A delivery that Postgres could not be asked about comes again after this.
 const POSTGRES_AWAY: Duration = Duration::from_secs(1);
+/// And one whose job this version cannot read after this, so that a process of the version that can has time to take it.
+const UNREADABLE: Duration = Duration::from_secs(5);
 
 /// How the work on a job ended, in the words of the one that did it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,7 +137,7 @@ fn claims(stage: &Stage, db: &Db, id: WorkerId) -> Door<Claim, Result<Claimed, s
         let db = db.clone();
         async move {
             match store::execution::claim(&db, &batch, id).await {
-                Ok(claimed) => claimed.into_iter().map(Ok).collect(),
+                Ok(claimed) => claimed,
                 Err(error) => batch.iter().map(|_| Err(error.clone())).collect(),
             }
         }
@@ -170,6 +172,13 @@ impl Hands {
             Ok(Ok(Claimed::Go(execution))) => Arc::<Execution>::from(execution),
             Ok(Ok(Claimed::Spent)) => return Settle::Done,
             Ok(Ok(Claimed::Early(left))) => return Settle::Later(left),
+            Ok(Err(error @ store::Error::Answer(_))) => {
+                tracing::warn!(
+                    event = "execution_unreadable", job = %delivered.job_id, %error,
+                    "this version cannot read the job, as a newer one may have written it: the delivery is left to others"
+                );
+                return Settle::Later(UNREADABLE);
+            }
             Ok(Err(_)) | Err(DoorError::Full | DoorError::Lost | DoorError::Closed) => return Settle::Later(POSTGRES_AWAY),
         };
         let began = Instant::now();

@@ -3,7 +3,7 @@
 
 use super::{
     Delivery,
-    handling::{self, Handler, now_millis},
+    handling::{self, Handler},
     keys::QUEUE,
     locks::Locks,
     sweep,
@@ -56,6 +56,7 @@ pub struct Options {
 /// What the handling of each delivery, the watch and the handle share.
 pub struct Shared {
     pub handler: Handler,
+    pub delivery: Arc<Delivery>,
     pub locks: Arc<Locks>,
     pub active: AtomicUsize,
     /// `active` or the paused switch changed.
@@ -94,6 +95,7 @@ impl Consumer {
     pub(super) fn start(delivery: Arc<Delivery>, options: &Options, handler: Handler) -> Self {
         let shared = Arc::new(Shared {
             handler,
+            delivery: Arc::clone(&delivery),
             locks: Locks::new(options.lock),
             active: AtomicUsize::new(0),
             changed: Notify::new(),
@@ -308,7 +310,7 @@ impl Watch {
 
     async fn looks_dead(&self) -> bool {
         let quiet = self.shared.silent_for() >= SILENCE && !self.shared.is_refusing() && self.free_hands() > 0;
-        quiet && self.delivery.is_overdue(now_millis(), SILENCE).await.unwrap_or(false)
+        quiet && self.delivery.is_overdue(SILENCE).await.unwrap_or(false)
     }
 
     fn free_hands(&self) -> usize {

@@ -119,18 +119,31 @@ pub async fn oldest_waiting_age(pool: &Pool, keys: &Keys) -> Result<Option<Durat
     Ok(u64::try_from(age).ok().map(Duration::from_millis))
 }
 
+fn millis((seconds, micros): (u64, u64)) -> u64 {
+    seconds.saturating_mul(1_000).saturating_add(micros / 1_000)
+}
+
+/// The clock of Redis, in milliseconds of the epoch.
+pub async fn now_millis(pool: &Pool) -> Result<u64, Error> {
+    let mut pipeline = Pipeline::new();
+    pipeline.ignore_errors().cmd("TIME");
+    let reply = pool.send("time", &pipeline).await?.pop().unwrap_or(Value::Nil);
+    Ok(millis(read("time", accepted("time", reply)?)?))
+}
+
 /// Whether something could have been taken for at least `patience`. False while the queue is paused.
-pub async fn is_overdue(pool: &Pool, keys: &Keys, now_millis: u64, patience: Duration) -> Result<bool, Error> {
+pub async fn is_overdue(pool: &Pool, keys: &Keys, patience: Duration) -> Result<bool, Error> {
     let mut pipeline = Pipeline::new();
     pipeline.ignore_errors().cmd("LLEN").arg(keys.of("wait")).cmd("ZCARD").arg(keys.of("prioritized"));
     pipeline.cmd("ZRANGE").arg(keys.of("delayed")).arg(0).arg(0).arg("WITHSCORES");
     pipeline.cmd("HMGET").arg(keys.of("meta")).arg("paused").arg("concurrency");
+    pipeline.cmd("TIME");
     let mut replies = pool.send("is_overdue", &pipeline).await?.into_iter().map(|reply| accepted("is_overdue", reply));
     let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
     let ready = read::<u64>("is_overdue", next()?)? + read::<u64>("is_overdue", next()?)?;
     let head: Vec<(String, f64)> = read("is_overdue", next()?)?;
     let stopped: Vec<Option<String>> = read("is_overdue", next()?)?;
-    let latest = now_millis.saturating_sub(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX));
+    let latest = millis(read("is_overdue", next()?)?).saturating_sub(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX));
     // Scores are due times in milliseconds times 4096.
     let is_late = |score: f64| score < latest as f64 * 4096.0;
     Ok(stopped.iter().all(Option::is_none) && (ready > 0 || head.first().is_some_and(|&(_, score)| is_late(score))))

@@ -74,7 +74,7 @@ pub async fn handle(shared: Arc<Shared>, job: Job) -> Verdict {
     let _counted = Counted::new(&shared);
     // The worker may have asked for one more just before it was told to pause.
     if shared.is_refusing() {
-        return hand_back(&job, Duration::ZERO, "refused").await;
+        return hand_back(&shared, &job, Duration::ZERO, "refused").await;
     }
     let delivered = match delivered_of(&job) {
         Ok(delivered) => delivered,
@@ -96,7 +96,7 @@ pub async fn handle(shared: Arc<Shared>, job: Job) -> Verdict {
             tracing::warn!(event = "execution_fenced", job = %job_id, attempt, "another execution has the job: nothing was written");
             return silent("lost");
         }
-        () = shared.abandon.cancelled() => return hand_back(&job, Duration::ZERO, "abandoned").await,
+        () = shared.abandon.cancelled() => return hand_back(&shared, &job, Duration::ZERO, "abandoned").await,
         settle = work => settle,
     };
     match settle {
@@ -104,12 +104,12 @@ pub async fn handle(shared: Arc<Shared>, job: Job) -> Verdict {
             QUEUE_SETTLED.add(1, &["done"]);
             Ok(Value::Null)
         }
-        Ok(Settle::Later(delay)) => hand_back(&job, delay, "later").await,
+        Ok(Settle::Later(delay)) => hand_back(&shared, &job, delay, "later").await,
         Ok(Settle::Failed(reason)) => failed(&reason),
         Err(_) => {
             QUEUE_HANDLER_PANICS.add(1, &[]);
             tracing::error!(delivery = %job.id(), "handler panicked");
-            hand_back(&job, panic_delay(job.attempts_started()), "panic").await
+            hand_back(&shared, &job, panic_delay(job.attempts_started()), "panic").await
         }
     }
 }
@@ -126,10 +126,14 @@ fn delivered_of(job: &Job) -> Result<Delivered, &'static str> {
     Ok(Delivered { job_id, generation, token, attempts_started: job.attempts_started(), lost: CancellationToken::new() })
 }
 
-/// Gives the delivery back for later. When Redis does not take it, the lock runs out and the sweep does the same.
-async fn hand_back(job: &Job, delay: Duration, how: &'static str) -> Verdict {
-    let due = now_millis().saturating_add(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
-    match timeout(HAND_BACK, job.move_to_delayed(due)).await {
+/// Gives the delivery back for later, by the clock of Redis: one process with a clock that is hours ahead would keep it from all others for
+/// as long. When Redis does not take it, the lock runs out and the sweep does the same.
+async fn hand_back(shared: &Shared, job: &Job, delay: Duration, how: &'static str) -> Verdict {
+    let moved = async {
+        let now = shared.delivery.now_millis().await.unwrap_or_else(|_| now_millis());
+        job.move_to_delayed(now.saturating_add(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX))).await
+    };
+    match timeout(HAND_BACK, moved).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::warn!(delivery = %job.id(), %error, "delivery not handed back"),
         Err(_) => tracing::warn!(delivery = %job.id(), "delivery not handed back in time"),
@@ -152,8 +156,8 @@ fn panic_delay(attempts_started: u32) -> Duration {
     PANIC_DELAY.saturating_mul(1 << attempts_started.saturating_sub(1).min(6)).min(PANIC_DELAY_CAP)
 }
 
-/// The queue crate compares due times with the system clock, so they have to be made from it.
-pub fn now_millis() -> u64 {
+/// The clock of this machine, which the queue crate takes due deliveries by; for when Redis does not tell its own.
+fn now_millis() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 

@@ -129,8 +129,13 @@ impl Delivery {
         facts::ping(&self.pool).await
     }
 
-    async fn is_overdue(&self, now_millis: u64, patience: Duration) -> Result<bool, Error> {
-        facts::is_overdue(&self.pool, &self.keys, now_millis, patience).await
+    async fn is_overdue(&self, patience: Duration) -> Result<bool, Error> {
+        facts::is_overdue(&self.pool, &self.keys, patience).await
+    }
+
+    /// The clock of Redis, in milliseconds of the epoch.
+    async fn now_millis(&self) -> Result<u64, Error> {
+        facts::now_millis(&self.pool).await
     }
 
     /// Wakes one idle consumer of this queue.

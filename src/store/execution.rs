@@ -48,11 +48,12 @@ pub struct Execution {
     pub lineage: Option<(LineageId, LineageState)>,
 }
 
-/// Writes the tokens of a batch; answers in the order of the input.
+/// Writes the tokens of a batch; answers in the order of the input. A row that this version cannot read, as a newer one may write it, is an
+/// error of its own and no one else's.
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn claim(db: &Db, batch: &[Claim], worker: WorkerId) -> Result<Vec<Claimed>, Error> {
+pub async fn claim(db: &Db, batch: &[Claim], worker: WorkerId) -> Result<Vec<Result<Claimed, Error>>, Error> {
     let arrow = job::arrow(Event::Delivered).map_err(|e| Error::Answer(e.to_string()))?;
     let values = vec![
         array(batch.iter().map(|c| c.job.0)),
@@ -67,7 +68,7 @@ pub async fn claim(db: &Db, batch: &[Claim], worker: WorkerId) -> Result<Vec<Cla
     for row in &rows {
         by_token.insert(row.try_get::<ExecutionToken>("", "token")?, row);
     }
-    batch.iter().map(|claim| by_token.get(&claim.token).map_or(Ok(Claimed::Spent), |row| claimed(claim, row))).collect()
+    Ok(batch.iter().map(|claim| by_token.get(&claim.token).map_or(Ok(Claimed::Spent), |row| claimed(claim, row))).collect())
 }
 
 fn claimed(claim: &Claim, row: &QueryResult) -> Result<Claimed, Error> {

@@ -3,6 +3,7 @@
 
 use super::arrays::array;
 use super::{Db, Error};
+use chrono::{DateTime, Utc};
 use entity::ids::JobId;
 use sea_orm::QueryResult;
 use std::time::Duration;
@@ -80,12 +81,59 @@ pub async fn advance_generations(db: &Db, spent: &[(JobId, i32)]) -> Result<Vec<
     rows.iter().map(|row| Ok((row.try_get("", "job_id")?, row.try_get("", "generation")?))).collect()
 }
 
-/// Makes every open delivery due again.
+/// Where a pass over lost deliveries stands: the last row it has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    next_at: DateTime<Utc>,
+    job: JobId,
+}
+
+impl Cursor {
+    pub const START: Self = Self { next_at: DateTime::UNIX_EPOCH, job: JobId(Uuid::nil()) };
+}
+
+/// Makes up to `limit` open deliveries after `from` due that were published before `lost_at`. Gives where the batch ended and how many it
+/// had; None when this pass is through.
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn republish_all(db: &Db) -> Result<u64, Error> {
-    db.execute("republish_all", include_str!("sql/republish_all.sql"), vec![]).await
+pub async fn republish_lost(db: &Db, lost_at: DateTime<Utc>, from: Cursor, limit: u32) -> Result<Option<(Cursor, u64)>, Error> {
+    let values = vec![lost_at.into(), from.next_at.into(), from.job.0.into(), i64::from(limit).into()];
+    let rows = db.rows("republish_lost", include_str!("sql/republish_lost.sql"), values).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let deliveries: i64 = row.try_get("", "deliveries")?;
+    let end = Cursor { next_at: row.try_get("", "next_at")?, job: row.try_get("", "job_id")? };
+    Ok(Some((end, u64::try_from(deliveries).unwrap_or(0))))
+}
+
+/// Whether a delivery that was published before `lost_at` still waits to be made due: one that a pass had to skip.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn any_lost(db: &Db, lost_at: DateTime<Utc>) -> Result<bool, Error> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM holdfast.outbox WHERE next_at IS NOT NULL AND published_at < $1) AS any_lost";
+    let rows = db.rows("any_lost", sql, vec![lost_at.into()]).await?;
+    rows.first().map_or(Ok(false), |row| Ok(row.try_get("", "any_lost")?))
+}
+
+/// Makes up to `limit` deliveries due that Redis refused and whose next try is further away than `beyond`, which is how long a
+/// publisher may hold one.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn hurry_unpublished(db: &Db, beyond: Duration, limit: u32) -> Result<u64, Error> {
+    let values = vec![millis(beyond).into(), i64::from(limit).into()];
+    db.execute("hurry_unpublished", include_str!("sql/hurry_unpublished.sql"), values).await
+}
+
+/// Notes that Redis lost the data set `old` and shows `new`; gives the moment of the loss. None when somebody has started `new` already.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn note_loss(db: &Db, prefix: &str, old: Uuid, new: Uuid) -> Result<Option<DateTime<Utc>>, Error> {
+    let values = vec![prefix.into(), old.into(), new.into()];
+    let rows = db.rows("note_loss", include_str!("sql/note_loss.sql"), values).await?;
+    rows.first().map(|row| Ok(row.try_get("", "lost_at")?)).transpose()
 }
 
 /// The epoch that Redis under `prefix` must show.
@@ -103,6 +151,6 @@ pub async fn epoch(db: &Db, prefix: &str) -> Result<Option<Uuid>, Error> {
 /// See [`Error`].
 pub async fn start_epoch(db: &Db, prefix: &str, old: Option<Uuid>, new: Uuid) -> Result<bool, Error> {
     let sql = "INSERT INTO holdfast.delivery_epochs AS e (prefix, epoch) VALUES ($1, $2)
-               ON CONFLICT (prefix) DO UPDATE SET epoch = $2, started_at = now() WHERE e.epoch = $3";
+               ON CONFLICT (prefix) DO UPDATE SET epoch = $2, started_at = now(), next_epoch = NULL, lost_at = NULL WHERE e.epoch = $3";
     Ok(db.execute("start_epoch", sql, vec![prefix.into(), new.into(), old.unwrap_or(Uuid::nil()).into()]).await? == 1)
 }

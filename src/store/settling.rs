@@ -165,7 +165,8 @@ pub struct Settled {
     pub block_number: i64,
     pub block_hash: Hash,
     pub gas_used: i64,
-    pub gas_price: Wei,
+    /// None: the node does not tell what was paid.
+    pub gas_price: Option<Wei>,
     pub proof: String,
     /// Type, title and detail of what the client is told; empty where all went well.
     pub error: (&'static str, &'static str, String),
@@ -202,7 +203,7 @@ pub async fn settle(db: &Db, lane: LaneId, holder: WorkerId, batch: &[Settled]) 
         array(batch.iter().map(|s| s.block_number)),
         array(batch.iter().map(|s| s.block_hash)),
         array(batch.iter().map(|s| s.gas_used)),
-        array(batch.iter().map(|s| s.gas_price)),
+        array(batch.iter().map(|s| s.gas_price.map_or(String::new(), |price| price.to_string()))),
         array(batch.iter().map(|s| s.proof.clone())),
         array(jobs),
         array(batch.iter().map(|s| s.error.0.to_owned())),

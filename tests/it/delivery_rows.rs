@@ -311,7 +311,7 @@ async fn que_03_postgres_spreads_the_waits_over_the_upper_half_of_each_ceiling()
         let jobs = written(&db, EACH).await;
         let claims: Vec<Claim> = jobs.iter().map(|job| Claim { job: *job, generation: 1, token: ExecutionToken(Uuid::new_v4()) }).collect();
         let claimed = execution::claim(&db, &claims, worker).await.expect("claims");
-        assert!(claimed.iter().all(|one| matches!(one, Claimed::Go(_))));
+        assert!(claimed.iter().all(|one| matches!(one, Ok(Claimed::Go(_)))));
         let finish = |claim: &Claim| Finish {
             job: claim.job,
             token: claim.token,

@@ -60,6 +60,10 @@ impl Place {
         sqlx::query(AssertSqlSafe(sql)).fetch_one(&self.owner).await.expect("a count").get(0)
     }
 
+    async fn run(&self, sql: &str) {
+        sqlx::query(AssertSqlSafe(sql.to_owned())).execute(&self.owner).await.expect("the owner may");
+    }
+
     async fn text(&self, sql: &str) -> String {
         sqlx::query(AssertSqlSafe(sql.to_owned())).fetch_one(&self.owner).await.expect("one row").get(0)
     }
@@ -88,7 +92,7 @@ impl Place {
     async fn claimed(&self, jobs: &[JobId], worker: WorkerId) -> Vec<Claim> {
         let claims: Vec<Claim> = jobs.iter().map(|job| claim(*job)).collect();
         let answers = execution::claim(&self.db, &claims, worker).await.expect("claims");
-        assert!(answers.iter().all(|answer| matches!(answer, Claimed::Go(_))), "{answers:?}");
+        assert!(answers.iter().all(|answer| matches!(answer, Ok(Claimed::Go(_)))), "{answers:?}");
         claims
     }
 
@@ -503,8 +507,22 @@ async fn a_claim_before_its_time_is_told_how_long_to_wait_and_one_of_an_old_gene
     let answers = execution::claim(&place.db, &[claim(job), Claim { generation: 7, ..claim(job) }, claim(JobId(Uuid::nil()))], worker)
         .await
         .expect("answers");
-    assert!(matches!(&answers[..], [Claimed::Early(left), Claimed::Spent, Claimed::Spent] if left.as_secs() > 3_500), "{answers:?}");
+    assert!(matches!(&answers[..], [Ok(Claimed::Early(left)), Ok(Claimed::Spent), Ok(Claimed::Spent)] if left.as_secs() > 3_500), "{answers:?}");
     assert_eq!(place.text("SELECT state FROM holdfast.jobs").await, "queued");
+    place.end().await;
+}
+
+/// A newer version has a kind that this one does not know.
+#[tokio::test]
+async fn a_row_that_this_version_cannot_read_fails_alone() {
+    let place = Place::new().await;
+    let worker = place.worker().await;
+    let jobs = place.accepted(3).await;
+    place.run("ALTER TABLE holdfast.jobs DROP CONSTRAINT jobs_kind_check").await;
+    place.run(&format!("UPDATE holdfast.jobs SET kind = 'teleport' WHERE id = '{}'", jobs[1])).await;
+    let claims: Vec<Claim> = jobs.iter().map(|job| claim(*job)).collect();
+    let answers = execution::claim(&place.db, &claims, worker).await.expect("the batch is answered");
+    assert!(matches!(&answers[..], [Ok(Claimed::Go(_)), Err(store::Error::Answer(_)), Ok(Claimed::Go(_))]), "{answers:?}");
     place.end().await;
 }
 

@@ -21,7 +21,11 @@ ALTER TABLE holdfast.lineages
     ADD COLUMN revivals     integer NOT NULL DEFAULT 0 CHECK (revivals >= 0),
     -- The end is TX_REORG_LOOKBACK_BLOCKS deep: nothing is expected to undo it.
     ADD COLUMN finalized_at timestamptz,
-    ADD CONSTRAINT lineages_finalized_is_ended CHECK (finalized_at IS NULL OR ended_at IS NOT NULL);
+    ADD CONSTRAINT lineages_finalized_is_ended CHECK (finalized_at IS NULL OR ended_at IS NOT NULL),
+    -- Not every node tells what was paid for gas; unknown is not nothing.
+    DROP CONSTRAINT lineages_receipt_is_whole,
+    ADD CONSTRAINT lineages_receipt_is_whole CHECK ((state IN ('mined', 'reverted')) = (mined_hash IS NOT NULL AND block_number IS NOT NULL AND block_hash IS NOT NULL AND gas_used IS NOT NULL)),
+    ADD CONSTRAINT lineages_price_is_of_a_receipt CHECK (effective_gas_price IS NULL OR mined_hash IS NOT NULL);
 -- Ends that a reorganisation may still undo.
 CREATE INDEX lineages_provisional ON holdfast.lineages (lane_id, block_number) WHERE state IN ('mined', 'reverted') AND finalized_at IS NULL;
 -- Nonces that strangers used up, until nothing can undo that.
@@ -141,3 +145,10 @@ BEGIN
 END $$;
 CREATE TRIGGER job_attempts_ended_is_immutable BEFORE UPDATE ON holdfast.job_attempts
     FOR EACH ROW WHEN (OLD.finished_at IS NOT NULL) EXECUTE FUNCTION holdfast.guard_ended_attempt();
+
+-- The data set that deliveries are being published into anew, and since when the one before it is known to be lost: what was published
+-- earlier went with it. Stored, so that every process and every later one goes on where the first began.
+ALTER TABLE holdfast.delivery_epochs
+    ADD COLUMN next_epoch uuid,
+    ADD COLUMN lost_at    timestamptz,
+    ADD CONSTRAINT delivery_epochs_loss_is_whole CHECK ((next_epoch IS NULL) = (lost_at IS NULL));

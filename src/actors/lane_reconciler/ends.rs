@@ -85,7 +85,7 @@ impl Work {
             block_number: number(facts.block_number),
             block_hash: facts.block_hash,
             gas_used: number(facts.gas_used),
-            gas_price: price.unwrap_or_default(),
+            gas_price: price,
             proof: proof.to_string(),
             error: told_as(lineage_event, job_event, one),
         })

@@ -2,7 +2,7 @@
 -- Whoever still executes the job is fenced. Only the holder of the lane's lease writes.
 -- Locks: jobs, then lineages, in the order of job_id. Served by: lineages_pkey, jobs_pkey, outbox_pkey.
 WITH input AS (
-    SELECT * FROM unnest($1::uuid[], $2::bytea[], $3::text[], $4::bigint[], $5::bytea[], $6::bigint[], $7::numeric[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[])
+    SELECT * FROM unnest($1::uuid[], $2::bytea[], $3::text[], $4::bigint[], $5::bytea[], $6::bigint[], $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[])
         AS t (lineage_id, hash, lineage_state, block_number, block_hash, gas_used, gas_price, proof, job_state, error_type, error_title, error_detail)
 ), lease AS (
     SELECT id FROM holdfast.lanes WHERE id = $13 AND lease_holder = $14 AND lease_until > now()
@@ -13,7 +13,7 @@ WITH input AS (
     ORDER BY j.id FOR UPDATE OF j, l
 ), ended AS (
     UPDATE holdfast.lineages l SET state = h.lineage_state, mined_hash = h.hash, block_number = h.block_number,
-        block_hash = h.block_hash, gas_used = h.gas_used, effective_gas_price = h.gas_price, proof = h.proof::jsonb, updated_at = now(), ended_at = now()
+        block_hash = h.block_hash, gas_used = h.gas_used, effective_gas_price = NULLIF(h.gas_price, '')::numeric, proof = h.proof::jsonb, updated_at = now(), ended_at = now()
     FROM held h WHERE l.id = h.lineage_id
     RETURNING l.id, l.created_at, l.last_sent_at
 ), moved AS (

@@ -54,7 +54,7 @@ async fn a_claim_that_waited_for_a_reservation_knows_the_nonce_that_it_bound() {
     until_somebody_waits(&place).await;
     tx.commit().await.unwrap();
     let answers = second.await.unwrap().expect("an answer");
-    let [Claimed::Go(execution)] = &answers[..] else { panic!("{answers:?}") };
+    let [Ok(Claimed::Go(execution))] = &answers[..] else { panic!("{answers:?}") };
     assert!(execution.lineage.is_some(), "it would look for another nonce, or end the job without this one");
     place.end().await;
 }
