@@ -22,6 +22,7 @@ mod it {
     mod invariants;
     mod keys_cases;
     mod lane_rows;
+    mod lease_cases;
     mod local_parts;
     mod lost_redis;
     mod nonces;

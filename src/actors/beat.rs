@@ -27,6 +27,8 @@ type Round = Arc<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 /// The plan of a beat.
 pub struct Beat {
     pub name: &'static str,
+    /// The chain or the lane that this one looks after; empty where there is one for all.
+    pub of: String,
     pub every: Duration,
     pub wake: Wake,
     pub round: Round,
@@ -66,7 +68,7 @@ impl Actor for Beater {
                 {
                     std::panic::resume_unwind(panic);
                 }
-                TASK_LIVENESS.set(SystemClock.now().timestamp() as f64, &[plan.name]);
+                TASK_LIVENESS.set(SystemClock.now().timestamp() as f64, &[plan.name, &plan.of]);
                 tokio::select! {
                     biased;
                     () = stop.cancelled() => {}

@@ -27,7 +27,7 @@ pub fn start(stage: &Stage, db: Db, delivery: Arc<Delivery>, poll: Duration, rec
         }
         .boxed()
     };
-    Beat { name: "outbox_publisher", every: poll, wake, round: Arc::new(round) }.start(stage)
+    Beat { name: "outbox_publisher", of: String::new(), every: poll, wake, round: Arc::new(round) }.start(stage)
 }
 
 async fn drain(db: &Db, delivery: &Delivery, recheck: Duration) -> Result<(), store::Error> {

@@ -47,7 +47,7 @@ pub fn start(stage: &Stage, db: Db, delivery: Arc<Delivery>, prefix: &str, reche
         }
         .boxed()
     };
-    Beat { name: "queue_reconciler", every: EVERY.min(recheck), wake: Wake::default(), round: Arc::new(round) }.start(stage)
+    Beat { name: "queue_reconciler", of: String::new(), every: EVERY.min(recheck), wake: Wake::default(), round: Arc::new(round) }.start(stage)
 }
 
 impl Work {

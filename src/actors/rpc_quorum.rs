@@ -95,18 +95,18 @@ pub fn start(stage: &Stage, db: &Db, chains: Vec<(config::Chain, Arc<dyn Chain>)
         let simulations = stage.fold(Fold::new("rpc_simulations", settings.batch_requests, SIMULATIONS, Arc::new(flush)), CAPACITY);
         let desk = Arc::new(Desk { chain, settings, view: watch::channel(None).0, simulations });
         desks.insert(id, desk.clone());
-        let able = desk.clone();
+        let (able, of) = (desk.clone(), desk.label());
         let ask = move || {
             let desk = able.clone();
             async move { desk.chain.probe().await }.boxed()
         };
-        probes.push(Beat { name: "rpc_probe", every: PROBE_EVERY, wake: Wake::default(), round: Arc::new(ask) }.start(stage));
+        probes.push(Beat { name: "rpc_probe", of: desk.label(), every: PROBE_EVERY, wake: Wake::default(), round: Arc::new(ask) }.start(stage));
         let db = db.clone();
         let round = move || {
             let (desk, db) = (desk.clone(), db.clone());
             async move { look(&desk, &db).await }.boxed()
         };
-        probes.push(Beat { name: "rpc_quorum", every, wake: Wake::default(), round: Arc::new(round) }.start(stage));
+        probes.push(Beat { name: "rpc_quorum", of, every, wake: Wake::default(), round: Arc::new(round) }.start(stage));
     }
     (Handle { desks: Arc::new(desks) }, probes)
 }

@@ -156,7 +156,7 @@ pub fn start(
         let work = work.clone();
         async move { work.look().await }.boxed()
     };
-    let _ = Beat { name: "gauges", every: EVERY, wake: Wake::default(), round: Arc::new(round) }.start(stage);
+    let _ = Beat { name: "gauges", of: String::new(), every: EVERY, wake: Wake::default(), round: Arc::new(round) }.start(stage);
 }
 
 impl Work {

@@ -191,6 +191,16 @@ pub async fn lease(db: &Db, id: LaneId, holder: WorkerId, lease: Duration) -> Re
     rows.first().map(leased).transpose()
 }
 
+/// Keeps the settling of a lane during a long round. False: another process has it.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn renew(db: &Db, id: LaneId, holder: WorkerId, lease: Duration) -> Result<bool, Error> {
+    let sql = "UPDATE holdfast.lanes SET lease_until = now() + $3::bigint * interval '1 ms' WHERE id = $1 AND lease_holder = $2";
+    let ms = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
+    Ok(db.execute("renew_lane", sql, vec![id.into(), holder.into(), ms.into()]).await? == 1)
+}
+
 /// Gives the settling of every lane back, for a drain.
 ///
 /// # Errors

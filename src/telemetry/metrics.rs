@@ -70,7 +70,7 @@ catalogue! {
     gauge WORKERS = "holdfast_workers" { state: WORKER_STATES } "Processes in a state.";
     gauge WORKER_PROCESSING = "holdfast_worker_processing" {} "Deliveries this process works on.";
     gauge WORKER_HEARTBEAT_AGE = "holdfast_worker_heartbeat_age_seconds" {} "Age of the oldest heartbeat of a worker that counts as alive.";
-    gauge TASK_LIVENESS = "holdfast_task_liveness_timestamp_seconds" { task } "When a periodic task last came round.";
+    gauge TASK_LIVENESS = "holdfast_task_liveness_timestamp_seconds" { task, of } "When a periodic task last came round; of which chain or lane, where it has one.";
     counter ACTOR_RESTARTS = "holdfast_actor_restarts_total" { actor } "Actors restarted after a panic.";
     histogram FOLD_BATCH_ROWS = "holdfast_fold_batch_rows" { actor } "Rows folded into one statement.";
     gauge FOLD_WAITING = "holdfast_fold_waiting" { actor } "Rows waiting to be folded.";
@@ -88,6 +88,7 @@ catalogue! {
     counter REPLACEMENT_CAPPED = "holdfast_tx_replacement_capped_total" { chain, signer } "Times nonces came to stand at the limit of price or count.";
     counter REORG_REVIVED = "holdfast_tx_reorg_revived_total" { chain } "Ends that a reorganisation undid and whose bytes are sent again.";
     counter FOREIGN_NONCE_USE = "holdfast_foreign_nonce_use_total" { chain, signer } "Nonces of a signer that were used up by a transaction that is not ours.";
+    counter LANE_LEASES_LOST = "holdfast_lane_leases_lost_total" { chain, signer } "Times this process was silent for longer than the lease of a lane it settled, and another took over.";
     counter FINALITY_VIOLATIONS = "holdfast_finality_violations_total" { chain, signer } "Ends that were undone after TX_REORG_LOOKBACK_BLOCKS.";
 
     gauge SIGNER_NONCE_PENDING = "holdfast_signer_nonce_pending" { chain, signer } "Nonce of the account with what one pool has; a hint.";

@@ -3,6 +3,7 @@
 //! open nonces what they need: the same bytes again, a price, a no-op (`pushes.rs`). Loads, lets `domain` decide, and records through TxJournal.
 
 mod ends;
+mod lease;
 mod pushes;
 mod standing;
 
@@ -23,6 +24,7 @@ use entity::states::LaneState;
 use entity::values::Address;
 use futures::FutureExt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Most lineages that one round looks at.
@@ -37,6 +39,8 @@ struct Work {
     holder: WorkerId,
     funds: Arc<lane_funds::Watch>,
     signer: Address,
+    /// The last round had the lease.
+    held: Arc<AtomicBool>,
 }
 
 /// Starts one actor a lane. Each is woken by every new block of its chain.
@@ -60,6 +64,7 @@ pub fn start(
             holder,
             funds: Arc::default(),
             signer: lane.signer,
+            held: Arc::default(),
         };
         let wake = Wake::default();
         let (mut blocks, waker, stop) = (desk.watch(), wake.clone(), stage.root.token().clone());
@@ -78,7 +83,7 @@ pub fn start(
             }
             .boxed()
         };
-        probes.push(Beat { name: "lane_reconciler", every, wake, round: Arc::new(round) }.start(stage));
+        probes.push(Beat { name: "lane_reconciler", of: format!("{} {}", desk.label(), lane.signer), every, wake, round: Arc::new(round) }.start(stage));
     }
     probes
 }
@@ -86,11 +91,18 @@ pub fn start(
 impl Work {
     async fn round(&self) -> Result<(), store::Error> {
         let Some(view) = self.desk.view() else { return Ok(()) };
-        let lease = self.desk.settings.reconcile * 3 + Duration::from_secs(5);
-        let Some(Leased { lane, head_for }) = store::lanes::lease(&self.db, self.lane, self.holder, lease).await? else {
+        let Some(leased) = self.take().await? else {
             self.funds.rest(&self.desk, &self.signer.to_string());
             return Ok(());
         };
+        tokio::select! {
+            biased;
+            ended = self.settle(leased, view) => ended,
+            () = self.keep() => Ok(()),
+        }
+    }
+
+    async fn settle(&self, Leased { lane, head_for }: Leased, view: View) -> Result<(), store::Error> {
         let (seen, pending) = self.consumed(&lane, view).await;
         // Where the depth cannot be read the newest count still opens the window.
         let noted = Consumed { settled: seen.settled.or(Some(lane.settled_nonce)), ..seen };
