@@ -35,6 +35,7 @@ mod it {
     mod schema_rows;
     mod secrecy;
     mod store;
+    mod waiting_cases;
 }
 
 // The tests of the delivery plane name these from the root.
