@@ -11,6 +11,7 @@ mod properties;
 mod recovery;
 mod requirements_doc;
 mod simulation;
+mod soak;
 mod support;
 
 mod it {
@@ -29,9 +30,11 @@ mod it {
     mod outages;
     mod path;
     mod pool_rows;
+    mod release_cases;
     mod reorg_cases;
     mod replacement_cases;
     mod rpc_cases;
+    mod scenarios;
     mod schema_rows;
     mod secrecy;
     mod store;

@@ -25,7 +25,6 @@ use entity::values::Address;
 use futures::FutureExt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 /// Most lineages that one round looks at.
 const LOOK: u32 = 2_000;
