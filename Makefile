@@ -31,7 +31,7 @@ dev: tools ## the whole service with its own Postgres, Redis and EVM node
 
 test: ## everything that must hold before a change lands: lint, all tests, alert rules
 	$(call say,tools)
-	@scripts/tools.sh postgres redis anvil promtool
+	@scripts/tools.sh postgres redis anvil promtool hardhat ethereumjs
 	@$(MAKE) --no-print-directory lint
 	$(call say,tests)
 	$(CARGO) test --workspace --locked

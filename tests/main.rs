@@ -38,6 +38,7 @@ mod it {
     mod schema_rows;
     mod secrecy;
     mod store;
+    mod strict_node;
     mod waiting_cases;
 }
 

@@ -51,7 +51,8 @@ async fn jrn_11_below_the_tail_the_nonce_is_used_up_by_a_no_op_and_the_ones_behi
     world.mine_until_none(OPEN, SOON).await;
     assert_eq!(world.state(&behind).await, "completed");
     assert_eq!(world.rows(LINEAGES).await, ["0|mined", "1|mined"]);
-    let purposes = world.rows("SELECT a.purpose FROM holdfast.tx_attempts a JOIN holdfast.lineages l ON l.id = a.lineage_id WHERE l.nonce = 0").await;
+    let purposes =
+        world.rows("SELECT a.purpose FROM holdfast.tx_attempts a JOIN holdfast.lineages l ON l.id = a.lineage_id WHERE l.nonce = 0").await;
     assert!(purposes.iter().all(|purpose| purpose == "noop"), "the call itself was never signed: {purposes:?}");
     assert_ne!(world.state(&id).await, "completed");
     world.finish().await;

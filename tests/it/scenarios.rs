@@ -178,7 +178,8 @@ async fn s_06_a_rising_base_fee_with_a_falling_tip_still_raises_both_fields_by_t
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn s_07_a_reorganisation_that_puts_the_no_op_in_the_place_of_the_call_cancels_the_job() {
-    let world = World::with(on_demand().with("TX_CONFIRMATIONS", 3).with("TX_STUCK_SECONDS", 600).with("TX_REORG_LOOKBACK_BLOCKS", 6)).await;
+    let world =
+        World::with(on_demand().with("TX_CONFIRMATIONS", 3).with("TX_STUCK_SECONDS", 600).with("TX_REORG_LOOKBACK_BLOCKS", 6)).await;
     let all = world.serve("all", &[]).await;
     world.anvil.mine(8).await;
     let id = world.accept(&all, &world.record()).await;
@@ -306,7 +307,8 @@ async fn s_18_one_key_with_two_payloads_at_two_engines_at_once_is_one_job_and_on
         statuses.sort_unstable();
         assert_eq!(statuses, [202, 422], "{a:?} {b:?}");
         let (won, body) = if a.status == 202 { (&a, &mine) } else { (&b, &yours) };
-        let stored: String = world.scalar(&format!("SELECT '0x' || encode(data, 'hex') FROM holdfast.jobs WHERE id = '{}'", won.id())).await;
+        let stored: String =
+            world.scalar(&format!("SELECT '0x' || encode(data, 'hex') FROM holdfast.jobs WHERE id = '{}'", won.id())).await;
         assert_eq!(stored, body["data"], "the job is the one that was accepted");
     }
     assert_eq!(world.count("jobs").await, 50);

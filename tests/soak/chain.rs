@@ -53,7 +53,10 @@ impl Seen {
 
 /// Whether the lane has bytes that the chain could take, or could give a nonce to a job that has waited for longer than a moment.
 async fn work_waits(world: &World, who: &str, nonce: u64) -> bool {
-    let open = format!("lineages WHERE signer = '\\x{}'::bytea AND nonce >= {nonce} AND state IN ('signed', 'broadcast', 'replaced') AND created_at < now() - interval '3 s'", who.trim_start_matches("0x"));
+    let open = format!(
+        "lineages WHERE signer = '\\x{}'::bytea AND nonce >= {nonce} AND state IN ('signed', 'broadcast', 'replaced') AND created_at < now() - interval '3 s'",
+        who.trim_start_matches("0x")
+    );
     world.try_count(&open).await.unwrap_or(0) > 0
 }
 

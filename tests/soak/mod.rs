@@ -84,7 +84,12 @@ async fn run(plan: Plan) {
         if open == Some(0) {
             break;
         }
-        assert!(settled.elapsed() < AFTERWARDS, "{open:?} jobs have not ended {AFTERWARDS:?} after the last fault (SOAK_SEED={})\n{}", plan.seed, world.told().await);
+        assert!(
+            settled.elapsed() < AFTERWARDS,
+            "{open:?} jobs have not ended {AFTERWARDS:?} after the last fault (SOAK_SEED={})\n{}",
+            plan.seed,
+            world.told().await
+        );
         world.anvil.set_next_base_fee(BASE_FEE.0).await;
         world.anvil.mine(1).await;
         tokio::time::sleep(Duration::from_millis(300)).await;
