@@ -5,6 +5,7 @@
 mod ends;
 mod lease;
 mod pushes;
+mod resize;
 mod standing;
 
 use super::rpc_quorum::{self, Desk, View};

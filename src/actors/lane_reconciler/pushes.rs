@@ -1,18 +1,17 @@
 //! Gives open nonces what they need, the head of the lane first: the same bytes again, a dearer attempt, a no-op.
 
 use super::rpc_quorum::View;
-use super::{Work, number, tx_journal};
+use super::{Work, number, resize, tx_journal};
 use crate::chain::SendOutcome;
 use crate::domain::fees;
 use crate::domain::lane_round::{self, Look, OpenNonce};
 use crate::domain::replacement::Rules;
-use crate::domain::rpc_verdict::Class;
 use crate::domain::window;
 use crate::store;
 use crate::store::lanes::Lane;
 use crate::store::settling::Open;
 use crate::telemetry::metrics;
-use entity::ids::{LaneId, LineageId};
+use entity::ids::LaneId;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -31,17 +30,19 @@ impl Work {
         let (gas, rules): (HashMap<_, _>, _) = (rows.iter().map(|row| (row.lineage, row.gas_limit)).collect(), self.rules());
         let width = if lane.delegated { lane.width.min(window::DELEGATED) } else { lane.width };
         let next = latest.unwrap_or(lane.latest_nonce);
-        let wanted = lane_round::wanted_by(open, &look, |one| match lane_round::held_back(one, next, width, rules.patience) {
+        let mut wanted = lane_round::wanted_by(open, &look, |one| match lane_round::held_back(one, next, width, rules.patience) {
             Some(step) => Err(step),
             None => Ok(self.at_gas(rules, gas.get(&one.lineage).copied().unwrap_or_default())),
         });
         if !wanted.give_up.is_empty() {
-            let said = |(lineage, class): &(LineageId, Class)| (*lineage, format!("every endpoint answered {class}"));
-            let given_up: Vec<_> = wanted.give_up.iter().map(said).collect();
-            for (lineage, detail) in &given_up {
+            let resize::Verdicts { mut sign, give_up } = self.resize(&wanted.give_up, open, view).await?;
+            wanted.sign.append(&mut sign);
+            for (lineage, detail) in &give_up {
                 tracing::warn!(event = "tx_given_up", %lineage, lane = %self.lane, detail, "the bytes are refused for good: a no-op will use the nonce up");
             }
-            self.journal.give_up(self.lane, self.holder, &given_up).await?;
+            if !give_up.is_empty() {
+                self.journal.give_up(self.lane, self.holder, &give_up).await?;
+            }
         }
         if !wanted.capped.is_empty() && self.journal.note_capped(self.lane, self.holder, &wanted.capped).await? > 0 {
             metrics::REPLACEMENT_CAPPED.add(1, &[&self.desk.label(), &lane.signer.to_string()]);
@@ -65,7 +66,7 @@ impl Work {
         heeded(self.lane, self.journal.resend(self.lane, self.holder, &[head.lineage], "funded").await)
     }
 
-    fn rules(&self) -> Rules {
+    pub(super) fn rules(&self) -> Rules {
         let settings = &self.desk.settings;
         Rules {
             stuck: settings.stuck,
@@ -79,7 +80,7 @@ impl Work {
     }
 
     /// The rules with the limit on a whole fee, at the gas of this nonce.
-    fn at_gas(&self, rules: Rules, gas_limit: i64) -> Rules {
+    pub(super) fn at_gas(&self, rules: Rules, gas_limit: i64) -> Rules {
         let (total, gas) = (self.desk.settings.max_total_fee, gas_limit.unsigned_abs());
         Rules {
             limit: fees::limit_at(gas, rules.limit, total),
