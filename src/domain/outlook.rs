@@ -1,8 +1,8 @@
 //! What happens next to an open nonce, and from when on. Has no rule of its own: it asks the rules of a lane's rounds what they would
 //! decide at later times, so that what is told and what is done cannot differ. Pure; called by whoever explains a lane.
 //!
-//! With time alone a nonce goes one way: it waits, its bytes are due again, a price is due (or the bytes are given up). Each border is
-//! found by halving. What the chain does meanwhile is not foreseen.
+//! With time alone a nonce goes one way: it waits, its bytes are due again, a price is due, the bytes are given up. Each border is found by
+//! halving. What the chain does meanwhile is not foreseen.
 
 use super::lane_round::{self, Look, OpenNonce};
 use super::replacement::{self, Rules, Step};
@@ -110,18 +110,20 @@ pub fn outlook(one: &OpenNonce<'_>, look: &Look, of: &impl Fn(&OpenNonce<'_>) ->
     let is_price = |step: Step| matches!(step, Step::Sign { .. } | Step::Capped { .. } | Step::GiveUp(_));
     let price = first(Duration::ZERO, |by| is_price(at(&coming, by)));
     let needs_block = price.is_some_and(|by| !is_price(at(&running, by)));
+    // What stands at its limit is sent at its slow rhythm, unless it is given up before that.
+    let change = price.and_then(|due| first(due, |by| at(&coming, by) != Step::Capped { send: false })).map(|after| {
+        let act = match at(&coming, after) {
+            Step::Sign { .. } | Step::GiveUp(_) if frozen => Act::Frozen,
+            Step::Sign { purpose, price } => Act::Sign { purpose, price },
+            Step::GiveUp(class) => Act::GiveUp(class),
+            Step::Capped { .. } | Step::Send | Step::Wait => Act::SendCapped,
+        };
+        Planned { act, after, needs_block }
+    });
     // Until a price is due, and while it waits for its block, only the same bytes can be due.
     let send = first(Duration::ZERO, |by| at(if needs_block { &running } else { &coming }, by) != Step::Wait)
-        .filter(|by| at(&running, *by) == Step::Send && price.is_none_or(|price| *by < price || needs_block && *by <= price));
-    let change = price.map(|after| match at(&coming, after) {
-        Step::Sign { .. } | Step::GiveUp(_) if frozen => Planned { act: Act::Frozen, after, needs_block },
-        Step::Sign { purpose, price } => Planned { act: Act::Sign { purpose, price }, after, needs_block },
-        Step::GiveUp(class) => Planned { act: Act::GiveUp(class), after, needs_block },
-        _ => {
-            let after = first(after, |by| at(&coming, by) == Step::Capped { send: true }).unwrap_or(HORIZON);
-            Planned { act: Act::SendCapped, after, needs_block }
-        }
-    });
+        .filter(|by| at(&running, *by) == Step::Send)
+        .filter(|by| change.is_none_or(|change| *by < change.after || needs_block && *by == change.after));
     let capped = price.filter(|after| after.is_zero() && !needs_block && matches!(at(&running, *after), Step::Capped { .. }));
     let capped = capped.and_then(|_| of(one).ok()).map(|rules| limit(one, look, rules));
     match (send, change) {
