@@ -6,7 +6,7 @@ use super::page::{Cell, Page, Tone, cell, maybe, time, toned};
 use super::{Global, drains, retire, session, tx};
 use crate::domain::encoding::checksummed;
 use crate::operator::cancel::{Cancelled, cancel};
-use crate::operator::explain_job::{self, Explanation};
+use crate::operator::explain_job::{Explanation, OutcomeGroup};
 use crate::operator::jobs::{self, Execution, Filter, Record};
 use crate::operator::replay::{Replayed, replay};
 use crate::operator::{age, explain_job::explain};
@@ -268,7 +268,7 @@ fn executions(page: &mut Page, executions: &[Execution]) {
 
 fn explained(page: &mut Page, explanation: &Explanation) {
     let (job, next) = (&explanation.job, &explanation.next);
-    page.fields(&[
+    page.story(&[
         ("job", cell(job.id)),
         ("state", state(job.state)),
         ("why", cell(&explanation.why)),
@@ -282,11 +282,13 @@ fn explained(page: &mut Page, explanation: &Explanation) {
             cell(format!("generation {}, published {}", job.delivery.generation, job.delivery.published_at.map_or("never".into(), time))),
         ),
     ]);
-    if !explanation.errors.is_empty() {
-        page.heading("Errors");
-        let rows: Vec<_> = explanation.errors.iter().map(error_row).collect();
-        page.table(&["TIMES", "TYPE", "LAST", "DETAIL"], &rows, "");
+    if let Some(one) = &explanation.outlook {
+        page.heading(&format!("Nonce {} of {}", one.transaction.nonce, checksummed(&one.transaction.signer)));
+        tx::outlook(page, one);
     }
+    page.heading("Executions by how they ended");
+    let rows: Vec<_> = explanation.outcomes.iter().map(outcome_row).collect();
+    page.table(&["TIMES", "OUTCOME", "ERROR", "LAST", "DETAIL OF THE NEWEST"], &rows, "none yet");
     if !explanation.transactions.is_empty() {
         page.heading("Transactions");
         tx::table(page, &explanation.transactions);
@@ -310,8 +312,9 @@ fn attempts(explanation: &Explanation) -> String {
     text
 }
 
-fn error_row(group: &explain_job::ErrorGroup) -> Vec<Cell> {
-    vec![cell(group.count), cell(&group.r#type), cell(time(group.last_at)), maybe(group.detail.as_ref())]
+fn outcome_row(group: &OutcomeGroup) -> Vec<Cell> {
+    let outcome = group.outcome.map_or_else(|| "runs".into(), |outcome| outcome.to_string());
+    vec![cell(group.count), cell(outcome), maybe(group.error.as_ref()), cell(time(group.last_at)), maybe(group.detail.as_ref())]
 }
 
 #[cfg(test)]
