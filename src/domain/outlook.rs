@@ -72,21 +72,21 @@ fn later<'a>(one: &OpenNonce<'a>, look: &Look, by: Duration) -> (OpenNonce<'a>, 
     (one, Look { head_for: look.head_for.map(add), ..*look })
 }
 
-/// The first time at which something is so that stays so; to the millisecond.
+/// The first millisecond from `from` on at which something is so that stays so.
 fn first(from: Duration, is: impl Fn(Duration) -> bool) -> Option<Duration> {
-    let millisecond = Duration::from_millis(1);
     if is(from) {
         return Some(from);
     }
     if !is(HORIZON) {
         return None;
     }
-    let (mut no, mut yes) = (from, HORIZON);
-    while yes - no > millisecond {
+    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let (mut no, mut yes) = (milliseconds(from), milliseconds(HORIZON));
+    while yes > no + 1 {
         let middle = no + (yes - no) / 2;
-        if is(middle) { yes = middle } else { no = middle }
+        if is(Duration::from_millis(middle)) { yes = middle } else { no = middle }
     }
-    Some(yes)
+    Some(Duration::from_millis(yes))
 }
 
 /// Looks ahead for one nonce, by the rules that `of` gives for it as they decide in [`lane_round::wanted_by`].

@@ -162,7 +162,7 @@ fn verdict(ground: &Ground<'_>, ladder: &[Rung], funds: Option<&Funds>) -> (Stri
     let reason = lane.reason.as_deref().unwrap_or("no reason was given");
     let mut why = match lane.state {
         LaneState::Active if lane.free > 0 => {
-            format!("it takes work: {} more fit before the window of {} is full", nonces(lane.free), lane.width)
+            format!("it takes work: {} before the window of {} is full", more(lane.free), lane.width)
         }
         LaneState::Active => format!("its window of {} is full: nonces {} to {} are open", lane.width, lane.latest_nonce, lane.next_nonce - 1),
         state => format!("it is {state} and takes no work: {reason}"),
@@ -253,8 +253,8 @@ fn all(count: usize) -> String {
     if count == 1 { "1 nonce is".into() } else { format!("{count} nonces are") }
 }
 
-fn nonces(count: i64) -> String {
-    if count == 1 { "1 nonce".into() } else { format!("{count} nonces") }
+fn more(count: i64) -> String {
+    if count == 1 { "1 more nonce fits".into() } else { format!("{count} more nonces fit") }
 }
 
 #[cfg(test)]

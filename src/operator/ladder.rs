@@ -343,4 +343,4 @@ pub(super) fn finality(transaction: &Transaction, ground: &Ground<'_>) -> Option
 
 #[cfg(test)]
 #[path = "ladder_tests.rs"]
-mod tests;
+pub(super) mod tests;
