@@ -47,7 +47,8 @@ pub fn start(stage: &Stage, db: Db, delivery: Arc<Delivery>, prefix: &str, reche
         }
         .boxed()
     };
-    Beat { name: "queue_reconciler", of: String::new(), every: EVERY.min(recheck), wake: Wake::default(), round: Arc::new(round) }.start(stage)
+    Beat { name: "queue_reconciler", of: String::new(), every: EVERY.min(recheck), wake: Wake::default(), round: Arc::new(round) }
+        .start(stage)
 }
 
 impl Work {
@@ -87,11 +88,7 @@ impl Work {
         let deliveries = self.republish(lost_at).await?;
         if store::outbox::start_epoch(&self.db, &self.prefix, Some(known), planted).await? {
             metrics::DELIVERY_EPOCHS.add(1, &[]);
-            tracing::warn!(
-                event = "delivery_epoch_changed",
-                deliveries,
-                "Redis lost its data: every open delivery is published again"
-            );
+            tracing::warn!(event = "delivery_epoch_changed", deliveries, "Redis lost its data: every open delivery is published again");
         }
         Ok(())
     }

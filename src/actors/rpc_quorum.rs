@@ -100,7 +100,9 @@ pub fn start(stage: &Stage, db: &Db, chains: Vec<(config::Chain, Arc<dyn Chain>)
             let desk = able.clone();
             async move { desk.chain.probe().await }.boxed()
         };
-        probes.push(Beat { name: "rpc_probe", of: desk.label(), every: PROBE_EVERY, wake: Wake::default(), round: Arc::new(ask) }.start(stage));
+        probes.push(
+            Beat { name: "rpc_probe", of: desk.label(), every: PROBE_EVERY, wake: Wake::default(), round: Arc::new(ask) }.start(stage),
+        );
         let db = db.clone();
         let round = move || {
             let (desk, db) = (desk.clone(), db.clone());

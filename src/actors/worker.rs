@@ -84,7 +84,8 @@ pub fn start(stage: &Stage, db: &Db, delivery: &Arc<Delivery>, settings: &config
         let (db, held, paused) = (db.clone(), held.clone(), paused.clone());
         async move { tell(&db, id, &held, &paused).await }.boxed()
     };
-    let beat = Beat { name: "worker_heartbeat", of: String::new(), every: HEARTBEAT, wake: Wake::default(), round: Arc::new(round) }.start(stage);
+    let beat =
+        Beat { name: "worker_heartbeat", of: String::new(), every: HEARTBEAT, wake: Wake::default(), round: Arc::new(round) }.start(stage);
     Handle { consumer, probes: vec![beat] }
 }
 

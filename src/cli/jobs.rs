@@ -268,30 +268,22 @@ fn executions(page: &mut Page, executions: &[Execution]) {
 
 fn explained(page: &mut Page, explanation: &Explanation) {
     let (job, next) = (&explanation.job, &explanation.next);
-    page.story(&[
-        ("job", cell(job.id)),
-        ("state", state(job.state)),
-        ("why", cell(&explanation.why)),
-        ("next", cell(&next.action)),
-        ("when", maybe(next.at.map(time))),
-        ("command", maybe(next.command.as_ref())),
-        ("age", cell(age(job.age_seconds))),
-        ("attempts", cell(attempts(explanation))),
-        (
-            "delivery",
-            cell(format!("generation {}, published {}", job.delivery.generation, job.delivery.published_at.map_or("never".into(), time))),
-        ),
-    ]);
+    let mut parts = vec![("job", cell(job.id)), ("state", state(job.state)), ("why", cell(&explanation.why)), ("next", cell(&next.action))];
+    parts.extend(next.at.map(|at| ("when", cell(time(at)))));
+    parts.extend(next.command.as_ref().map(|command| ("look at", cell(command))));
+    let delivery = format!("generation {}, published {}", job.delivery.generation, job.delivery.published_at.map_or("never".into(), time));
+    parts.extend([("age", cell(age(job.age_seconds))), ("attempts", cell(attempts(explanation))), ("delivery", cell(delivery))]);
+    page.story(&parts);
     if let Some(one) = &explanation.outlook {
         page.heading(&format!("Nonce {} of {}", one.transaction.nonce, checksummed(&one.transaction.signer)));
-        tx::outlook(page, one);
+        page.story(&tx::outlook(one));
     }
     page.heading("Executions by how they ended");
     let rows: Vec<_> = explanation.outcomes.iter().map(outcome_row).collect();
     page.table(&["TIMES", "OUTCOME", "ERROR", "LAST", "DETAIL OF THE NEWEST"], &rows, "none yet");
     if !explanation.transactions.is_empty() {
-        page.heading("Transactions");
-        tx::table(page, &explanation.transactions);
+        page.heading("Transactions, the newest first");
+        explanation.transactions.iter().for_each(|t| page.story(&tx::brief(t)));
     }
     page.heading("History");
     let rows: Vec<_> =

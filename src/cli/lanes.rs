@@ -77,14 +77,14 @@ fn show(page: &mut Page, lanes: &[Lane]) {
 fn explain(page: &mut Page, explanation: &Explanation) {
     let (lane, seen) = (&explanation.lane, &explanation.observed);
     page.heading(&format!("Lane {} on chain {}", checksummed(&lane.signer), lane.chain_id));
-    page.story(&[("state", state(lane)), ("why", cell(&explanation.why))]);
-    tx::coming(page, "next", &explanation.next);
     let look = match (seen.block, seen.age_seconds) {
         (Some(block), Some(old)) => format!("at block {block}, {} ago", age(old)),
         _ => "never".into(),
     };
     let waits = if lane.next_nonce > lane.latest_nonce { format!(", for {} now", age(seen.head_for_seconds)) } else { String::new() };
-    page.story(&[
+    let mut parts = vec![("state", state(lane)), ("why", cell(&explanation.why))];
+    parts.extend(tx::coming("next", &explanation.next));
+    parts.extend([
         ("pool", cell(&lane.pool)),
         ("fence", cell(format!("{} is what the next plan gets", lane.next_nonce))),
         ("pending", maybe(seen.pending_nonce.map(|pending| format!("{pending} is what a node counts with its pool, a hint")))),
@@ -95,6 +95,7 @@ fn explain(page: &mut Page, explanation: &Explanation) {
         ("head", maybe(explanation.head.map(|head| head_of(head, explanation)))),
         ("money", maybe(explanation.funds.as_ref().map(money))),
     ]);
+    page.story(&parts);
     rungs(page, explanation);
     page.heading("Pools that it joined and left");
     let rows: Vec<_> =

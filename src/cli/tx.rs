@@ -64,12 +64,30 @@ pub fn place(place: Place) -> Cell {
     }
 }
 
+/// One transaction in three lines.
+pub fn brief(t: &Transaction) -> Vec<Part> {
+    let told = t.last_answer.as_deref().unwrap_or("none");
+    let since = if t.state.is_final() { "after" } else { "for" };
+    let mut parts = vec![
+        ("nonce", cell(format!("{} of {} on chain {}", t.nonce, checksummed(&t.signer), t.chain_id))),
+        (
+            "state",
+            cell(format!("{} {since} {}, {} signed, sent {} times, last answer {told}", t.state, age(t.age_seconds), t.attempts, t.sends)),
+        ),
+    ];
+    parts.extend(t.hash.map(|hash| ("hash", cell(hash))));
+    parts
+}
+
+/// A name and its sentence on a page.
+pub type Part = (&'static str, Cell);
+
 /// What is to happen, with the time and the command that belong to it.
-pub fn coming(page: &mut Page, name: &str, coming: &Coming) {
+pub fn coming(name: &'static str, coming: &Coming) -> Vec<Part> {
     let mut parts = vec![(name, cell(&coming.text))];
-    parts.extend(coming.at.map(|at| ("when", cell(time(at)))));
-    parts.extend(coming.command.as_ref().map(|command| ("look", cell(command))));
-    page.story(&parts);
+    parts.extend(coming.at.filter(|_| coming.in_seconds > Some(0)).map(|at| ("when", cell(time(at)))));
+    parts.extend(coming.command.as_ref().map(|command| ("look at", cell(command))));
+    parts
 }
 
 /// What is offered, what comes next, and what is left to the limit; in gwei.
@@ -94,25 +112,26 @@ fn short(price: Wei) -> String {
 fn explain(page: &mut Page, one: &Explanation) {
     let t = &one.transaction;
     page.heading(&format!("Transaction {}", t.id));
-    page.story(&[
+    let mut parts = vec![
         ("job", cell(t.job)),
         ("nonce", cell(format!("{} of {} on chain {}", t.nonce, checksummed(&t.signer), t.chain_id))),
         ("state", cell(t.state)),
         ("why", cell(&one.why)),
-    ]);
-    outlook(page, one);
-    for (number, hash) in one.hashes.iter().enumerate() {
-        page.line(format!("hash {}  {hash}", number + 1));
-    }
+    ];
+    parts.extend(outlook(one));
+    page.story(&parts);
 }
 
-/// What happens to a nonce, and what it may still offer.
-pub fn outlook(page: &mut Page, one: &Explanation) {
-    coming(page, "next", &one.next);
-    if let Some(then) = &one.then {
-        coming(page, "then", then);
-    }
-    let Some(fees) = &one.fees else { return };
+/// What happens to a nonce, what it may still offer, and what was signed for it.
+pub fn outlook(one: &Explanation) -> Vec<Part> {
+    let mut parts = coming("next", &one.next);
+    parts.extend(one.then.iter().flat_map(|then| coming("then", then)));
+    parts.extend(one.fees.iter().flat_map(offers));
+    parts.extend(one.hashes.iter().enumerate().map(|(place, hash)| (if place == 0 { "signed" } else { "" }, cell(hash))));
+    parts
+}
+
+fn offers(fees: &Fees) -> Vec<Part> {
     let limit = format!(
         "{} gwei: {} gwei ({}%) are left, which is {} more attempts; {} replacements are left",
         gwei(fees.limit_max_fee_per_gas_wei),
@@ -123,11 +142,11 @@ pub fn outlook(page: &mut Page, one: &Explanation) {
     );
     let price = |most, tip| format!("at most {} gwei, tip {} gwei", gwei(most), gwei(tip));
     let next = fees.next_max_fee_per_gas_wei.zip(fees.next_max_priority_fee_per_gas_wei).map(|(most, tip)| price(most, tip));
-    page.story(&[
+    vec![
         ("offers", cell(price(fees.max_fee_per_gas_wei, fees.max_priority_fee_per_gas_wei))),
         ("bump", next.map_or_else(|| cell("none: it is at its limit"), cell)),
         ("limit", cell(limit)),
-    ]);
+    ]
 }
 
 pub fn table(page: &mut Page, transactions: &[Transaction]) {

@@ -67,10 +67,7 @@ fn whole_seconds(planned: Planned) -> (Act, u64) {
 fn dearer() -> Act {
     Act::Sign {
         purpose: AttemptPurpose::Replacement,
-        price: Price {
-            max_fee_per_gas: Wei::from(22_500_000_001),
-            max_priority_fee_per_gas: Wei::from(2_250_000_001),
-        },
+        price: Price { max_fee_per_gas: Wei::from(22_500_000_001), max_priority_fee_per_gas: Wei::from(2_250_000_001) },
     }
 }
 
@@ -197,7 +194,8 @@ fn nonces() -> impl Strategy<Value = OpenNonce<'static>> {
 
 fn looks() -> impl Strategy<Value = Look> {
     let states = prop::sample::select(vec![LaneState::Active, LaneState::Paused, LaneState::Draining, LaneState::Frozen]);
-    let market = (0_u64..600, 1_u64..5).prop_map(|(base, tip)| Quote { base_fee: Wei::from(base * GWEI), priority_fee: Wei::from(tip * GWEI) });
+    let market =
+        (0_u64..600, 1_u64..5).prop_map(|(base, tip)| Quote { base_fee: Wei::from(base * GWEI), priority_fee: Wei::from(tip * GWEI) });
     (states, prop::option::of(seconds(300)), market, any::<bool>()).prop_map(|(state, head_for, market, calm)| Look {
         state,
         latest: Some(5),

@@ -2,10 +2,10 @@
 //! also while everything else is away.
 
 use super::jobs::{Execution, Job};
+use super::ladder::Place;
 use super::lanes::{self, Lane};
 use super::transactions::{Transaction, since};
 use super::workers::is_live;
-use super::ladder::Place;
 use super::{Desk, Error, age, explain_tx};
 use crate::domain::encoding::checksummed;
 use crate::store::standing::{self, Executor};
@@ -166,7 +166,11 @@ fn waiting(job: &Job, around: &Around) -> (String, Next) {
         (Some((error, detail)), _, JobState::Retry) => held_up(error, detail),
         (None, Some(error), JobState::Retry) => {
             let detail = error.detail.as_ref().unwrap_or(&error.title);
-            if error.r#type == UNFUNDED { held_up(UNFUNDED, detail) } else { format!("execution {} ended without a transaction: {detail}", job.attempts) }
+            if error.r#type == UNFUNDED {
+                held_up(UNFUNDED, detail)
+            } else {
+                format!("execution {} ended without a transaction: {detail}", job.attempts)
+            }
         }
         (None, None, JobState::Retry) => "it was given back unharmed".to_owned(),
         _ => "it was accepted and no worker has taken it yet".to_owned(),
@@ -308,9 +312,7 @@ fn ended(job: &Job, state: JobState, around: &Around) -> (String, Next) {
     let then = newest.map_or("nothing", |newest| newest.next.text.as_str());
     match state {
         JobState::Completed => (format!("a majority showed its receipt at TX_CONFIRMATIONS: {proof}"), nothing(then)),
-        JobState::Reverted => {
-            (format!("{proof}: {error}"), nothing(&format!("{then}; the nonce is used up, new work needs a new job")))
-        }
+        JobState::Reverted => (format!("{proof}: {error}"), nothing(&format!("{then}; the nonce is used up, new work needs a new job"))),
         JobState::NotActionable => (format!("there was nothing to do: {error}"), nothing("nothing")),
         JobState::Cancelled if job.transaction.is_some() => {
             (format!("it was cancelled, a no-op was mined at its nonce instead of it: {proof}"), nothing(then))

@@ -99,8 +99,11 @@ pub async fn explain(desk: &Desk, signer: Address) -> Result<List<Explanation>, 
         let ground = seen.ground(&lane, &desk.chains, now);
         let (mine, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.lane == lane.id);
         rows = others;
-        let ladder: Vec<_> =
-            mine.into_iter().map(|row| (row.id, Transaction::at(now, row))).map(|(id, t)| ladder::rung(&ground, t, opened.get(&id))).collect();
+        let ladder: Vec<_> = mine
+            .into_iter()
+            .map(|row| (row.id, Transaction::at(now, row)))
+            .map(|(id, t)| ladder::rung(&ground, t, opened.get(&id)))
+            .collect();
         let funds = funds(&db, &ground).await?;
         let (why, next) = verdict(&ground, &ladder, funds.as_ref());
         items.push(Explanation {
@@ -164,7 +167,9 @@ fn verdict(ground: &Ground<'_>, ladder: &[Rung], funds: Option<&Funds>) -> (Stri
         LaneState::Active if lane.free > 0 => {
             format!("it takes work: {} before the window of {} is full", more(lane.free), lane.width)
         }
-        LaneState::Active => format!("its window of {} is full: nonces {} to {} are open", lane.width, lane.latest_nonce, lane.next_nonce - 1),
+        LaneState::Active => {
+            format!("its window of {} is full: nonces {} to {} are open", lane.width, lane.latest_nonce, lane.next_nonce - 1)
+        }
         state => format!("it is {state} and takes no work: {reason}"),
     };
     if lane.delegated {

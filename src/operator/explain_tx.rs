@@ -51,7 +51,15 @@ pub(super) async fn explained(desk: &Desk, rows: Vec<Lineage>) -> Result<Vec<Exp
         let rung = ladder::rung(&ground, transaction, opened.get(&id));
         let why = open(&rung.transaction, rung.place, lane.latest_nonce);
         let place = Some(rung.place);
-        items.push(Explanation { transaction: rung.transaction, place, hashes: rung.hashes, why, next: rung.next, then: rung.then, fees: rung.fees });
+        items.push(Explanation {
+            transaction: rung.transaction,
+            place,
+            hashes: rung.hashes,
+            why,
+            next: rung.next,
+            then: rung.then,
+            fees: rung.fees,
+        });
     }
     Ok(items)
 }
@@ -92,7 +100,12 @@ pub(super) fn proven(t: &Transaction) -> String {
         LineageState::Mined => format!("{} was mined{at} and succeeded", hash(t)),
         LineageState::Reverted => format!("{} was mined{at} and reverted", hash(t)),
         LineageState::Superseded => {
-            format!("nonce {} of {} was used up by a transaction that is not ours: holdfast tx show {} has the proof", t.nonce, checksummed(&t.signer), t.id)
+            format!(
+                "nonce {} of {} was used up by a transaction that is not ours: holdfast tx show {} has the proof",
+                t.nonce,
+                checksummed(&t.signer),
+                t.id
+            )
         }
         _ => format!("nonce {} was given back unsigned", t.nonce),
     }

@@ -147,7 +147,10 @@ pub(super) fn rung(ground: &Ground<'_>, transaction: Transaction, open: Option<&
             None => Coming::of("ended", "it has just ended"),
             Some(_) => Coming::of(
                 "unknown",
-                format!("the settings of chain {} are not known to this process, so what comes next is not: ask where the service runs", ground.lane.chain_id),
+                format!(
+                    "the settings of chain {} are not known to this process, so what comes next is not: ask where the service runs",
+                    ground.lane.chain_id
+                ),
             ),
         };
         return Rung { place, transaction, hashes, fees: None, next, then: None };
@@ -236,7 +239,10 @@ impl Words<'_> {
             Act::Settle => self.settling(),
             Act::FirstSignature => Coming {
                 command: Some(format!("holdfast jobs explain {}", self.transaction.job)),
-                ..Coming::of("first_signature", "nothing is signed for it yet: the execution of its job signs it, or gives it back from the tail")
+                ..Coming::of(
+                    "first_signature",
+                    "nothing is signed for it yet: the execution of its job signs it, or gives it back from the tail",
+                )
             },
             Act::Send if self.one.unmined.answer == Some(Class::InsufficientFunds) => {
                 timed("send", format!("the signer cannot pay, no price helps: the same bytes go again {when}, and at once after a top-up"))
@@ -255,10 +261,9 @@ impl Words<'_> {
                 ),
             ),
             Act::SendCapped => timed("send_at_limit", self.at_limit(&when)),
-            Act::GiveUp(class) => timed(
-                "give_up",
-                format!("every endpoint answers {class}: the bytes are given up {when}, and a no-op uses the nonce up"),
-            ),
+            Act::GiveUp(class) => {
+                timed("give_up", format!("every endpoint answers {class}: the bytes are given up {when}, and a no-op uses the nonce up"))
+            }
             Act::HeldBack => Coming::of(
                 "held_back",
                 format!(
@@ -282,8 +287,13 @@ impl Words<'_> {
         let seen = self.ground.sight.and_then(|sight| sight.block).and_then(|block| u64::try_from(block).ok()).unwrap_or(look.block);
         let left = settlement::blocks_left(seen, look.block, self.settings.confirmations);
         let text = match left {
-            0 => "the chain has taken it and it is deep enough: it ends at the next look at the lane, when a majority shows its receipt".to_owned(),
-            left => format!("mined at or before block {seen}: it ends in at most {} (TX_CONFIRMATIONS {})", blocks(left), self.settings.confirmations),
+            0 => "the chain has taken it and it is deep enough: it ends at the next look at the lane, when a majority shows its receipt"
+                .to_owned(),
+            left => format!(
+                "mined at or before block {seen}: it ends in at most {} (TX_CONFIRMATIONS {})",
+                blocks(left),
+                self.settings.confirmations
+            ),
         };
         Coming { in_blocks: Some(left), ..Coming::of("settle", text) }
     }
@@ -331,7 +341,7 @@ pub(super) fn blocks(count: u64) -> String {
 pub(super) fn finality(transaction: &Transaction, ground: &Ground<'_>) -> Option<String> {
     let block = transaction.block?;
     if let Some(at) = transaction.finalized_at {
-        return Some(format!("final since {}", age(since(at, ground.now))));
+        return Some(format!("final, noted {} ago", age(since(at, ground.now))));
     }
     let (head, depth) = (u64::try_from(ground.head?.number).ok()?, ground.settings?.reorg_lookback);
     let left = settlement::blocks_left(u64::try_from(block.number).ok()?, head, depth);

@@ -57,7 +57,13 @@ pub(crate) fn ground<'a>(lane: &'a Lane, settings: &'a config::Chain) -> Ground<
             balance_age: None,
             leased: true,
         }),
-        head: Some(Head { chain_id: 31_337, number: 100, seen_at: now, age: SECOND, market: Some((market, crate::domain::fees::TxType::Eip1559)) }),
+        head: Some(Head {
+            chain_id: 31_337,
+            number: 100,
+            seen_at: now,
+            age: SECOND,
+            market: Some((market, crate::domain::fees::TxType::Eip1559)),
+        }),
         settings: Some(settings),
         now,
     }
@@ -169,13 +175,13 @@ fn each_thing_that_may_come_has_its_words() {
     );
     let unsigned = Open { tried: None, attempts: vec![], state: LineageState::Allocated, ..open(5) };
     assert!(words(&lane, &unsigned).starts_with("nothing is signed for it yet"));
-    assert_eq!(
-        words(&lane, &open(4)),
-        "mined at or before block 100: it ends in at most 11 blocks (TX_CONFIRMATIONS 12)"
-    );
+    assert_eq!(words(&lane, &open(4)), "mined at or before block 100: it ends in at most 11 blocks (TX_CONFIRMATIONS 12)");
     let narrow = Lane { width: 2, delegated: false, ..lane.clone() };
     let too_many = Open { nonce: 9, last_answer: Some("account_queue_cap".into()), ..open(5) };
-    assert_eq!(words(&narrow, &too_many), "the node keeps no more of this account (account_queue_cap): it goes again once nonce 7 is taken");
+    assert_eq!(
+        words(&narrow, &too_many),
+        "the node keeps no more of this account (account_queue_cap): it goes again once nonce 7 is taken"
+    );
     let frozen = Lane { state: LaneState::Frozen, ..lane };
     assert_eq!(told(&frozen, &open(5)).next.act, "frozen");
     assert_eq!(told(&frozen, &open(4)).next.act, "frozen");
@@ -197,6 +203,6 @@ fn an_end_is_final_in_so_many_blocks() {
     let mined = Transaction { block: block(90), ..transaction(4, LineageState::Mined) };
     assert_eq!(finality(&mined, &ground).as_deref(), Some("final in 53 blocks (TX_REORG_LOOKBACK_BLOCKS 64)"));
     let noted = Transaction { finalized_at: Some(DateTime::UNIX_EPOCH - TimeDelta::seconds(9)), ..mined };
-    assert_eq!(finality(&noted, &ground).as_deref(), Some("final since 9s"));
+    assert_eq!(finality(&noted, &ground).as_deref(), Some("final, noted 9s ago"));
     assert_eq!(finality(&transaction(4, LineageState::Abandoned), &ground), None);
 }

@@ -133,14 +133,8 @@ pub async fn note_head(db: &Db, chain_id: i64, number: i64, hash: Hash, market: 
     let sql = "INSERT INTO holdfast.heads AS h (chain_id, number, hash, base_fee, priority_fee, tx_type) VALUES ($1, $2, $3, $4, $5, $6)
                ON CONFLICT (chain_id) DO UPDATE SET number = $2, hash = $3, seen_at = now(), base_fee = $4, priority_fee = $5, tx_type = $6
                WHERE h.number < $2 OR h.hash <> $3 OR h.base_fee IS NULL";
-    let values = vec![
-        chain_id.into(),
-        number.into(),
-        hash.into(),
-        market.base_fee.into(),
-        market.priority_fee.into(),
-        tx_type.code().into(),
-    ];
+    let values =
+        vec![chain_id.into(), number.into(), hash.into(), market.base_fee.into(), market.priority_fee.into(), tx_type.code().into()];
     db.execute("note_head", sql, values).await?;
     Ok(())
 }

@@ -82,9 +82,7 @@ pub(super) fn open_row(row: &QueryResult) -> Result<Open, Error> {
         since_sent: row.try_get::<Option<f64>>("", "since_sent_seconds")?.map(seconds),
         since_priced: row.try_get::<Option<f64>>("", "since_priced_seconds")?.map(seconds),
         attempts,
-        tried: max_fee
-            .zip(tip)
-            .map(|(max_fee_per_gas, max_priority_fee_per_gas)| Price { max_fee_per_gas, max_priority_fee_per_gas }),
+        tried: max_fee.zip(tip).map(|(max_fee_per_gas, max_priority_fee_per_gas)| Price { max_fee_per_gas, max_priority_fee_per_gas }),
     })
 }
 

@@ -61,7 +61,8 @@ pub struct Head {
 /// # Errors
 /// See [`Error`].
 pub async fn heads(db: &Reader) -> Result<Vec<Head>, Error> {
-    let sql = "SELECT chain_id, number, seen_at, extract(epoch FROM now() - seen_at)::double precision AS age, base_fee, priority_fee, tx_type
+    let sql =
+        "SELECT chain_id, number, seen_at, extract(epoch FROM now() - seen_at)::double precision AS age, base_fee, priority_fee, tx_type
                FROM holdfast.heads ORDER BY chain_id LIMIT 1000";
     let rows = db.rows("heads", sql, vec![]).await?;
     rows.iter()

@@ -76,7 +76,8 @@ async fn fail_04_a_large_backlog_comes_back_in_short_statements_whoever_dies_on_
     let job = world.accept(&second, &world.record()).await;
     world.until_state(&job, "completed").await;
     eventually("all are published again", SOON * 2, async || held(&world).await == BACKLOG).await;
-    eventually("the new epoch has begun", SOON, async || world.rows("SELECT epoch::text FROM holdfast.delivery_epochs").await != epoch).await;
+    eventually("the new epoch has begun", SOON, async || world.rows("SELECT epoch::text FROM holdfast.delivery_epochs").await != epoch)
+        .await;
     assert_eq!(lost_at(&world).await, "", "the loss is over");
     eventually("nothing is left", SOON, async || world.count("outbox WHERE next_at IS NOT NULL AND published_at IS NULL").await == 0).await;
     let told = world.told().await;
@@ -103,8 +104,10 @@ async fn fail_04_a_loss_is_dated_once_and_what_is_published_after_it_is_left_alo
     let first = outbox::note_loss(&db, &world.prefix, old, new).await.unwrap().expect("it is open");
     assert_eq!(outbox::note_loss(&db, &world.prefix, old, new).await.unwrap(), Some(first), "another process sees the same moment");
     // Ended, published again, refused for long: none of these is a lost one.
-    execute(&world, "UPDATE holdfast.outbox SET next_at = NULL WHERE job_id IN (SELECT job_id FROM holdfast.outbox LIMIT 5)".to_owned()).await;
-    let some = "job_id IN (SELECT job_id FROM holdfast.outbox WHERE next_at IS NOT NULL AND published_at IS NOT NULL ORDER BY job_id LIMIT 7)";
+    execute(&world, "UPDATE holdfast.outbox SET next_at = NULL WHERE job_id IN (SELECT job_id FROM holdfast.outbox LIMIT 5)".to_owned())
+        .await;
+    let some =
+        "job_id IN (SELECT job_id FROM holdfast.outbox WHERE next_at IS NOT NULL AND published_at IS NOT NULL ORDER BY job_id LIMIT 7)";
     execute(&world, format!("UPDATE holdfast.outbox SET published_at = clock_timestamp() WHERE {some}")).await;
     let refused = "job_id IN (SELECT job_id FROM holdfast.outbox WHERE next_at IS NOT NULL ORDER BY job_id DESC LIMIT 11)";
     execute(

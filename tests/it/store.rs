@@ -507,7 +507,10 @@ async fn a_claim_before_its_time_is_told_how_long_to_wait_and_one_of_an_old_gene
     let answers = execution::claim(&place.db, &[claim(job), Claim { generation: 7, ..claim(job) }, claim(JobId(Uuid::nil()))], worker)
         .await
         .expect("answers");
-    assert!(matches!(&answers[..], [Ok(Claimed::Early(left)), Ok(Claimed::Spent), Ok(Claimed::Spent)] if left.as_secs() > 3_500), "{answers:?}");
+    assert!(
+        matches!(&answers[..], [Ok(Claimed::Early(left)), Ok(Claimed::Spent), Ok(Claimed::Spent)] if left.as_secs() > 3_500),
+        "{answers:?}"
+    );
     assert_eq!(place.text("SELECT state FROM holdfast.jobs").await, "queued");
     place.end().await;
 }

@@ -81,7 +81,10 @@ pub fn start(
             }
             .boxed()
         };
-        probes.push(Beat { name: "lane_reconciler", of: format!("{} {}", desk.label(), lane.signer), every, wake, round: Arc::new(round) }.start(stage));
+        probes.push(
+            Beat { name: "lane_reconciler", of: format!("{} {}", desk.label(), lane.signer), every, wake, round: Arc::new(round) }
+                .start(stage),
+        );
     }
     probes
 }
