@@ -79,7 +79,7 @@ async fn a_lane_that_waits_for_its_head_shows_its_rungs_in_order_with_the_coming
         let fees = &rung["fees"];
         let (offer, next, limit) =
             (wei(&fees["max_fee_per_gas_wei"]), wei(&fees["next_max_fee_per_gas_wei"]), wei(&fees["limit_max_fee_per_gas_wei"]));
-        assert!(next >= offer * 110 / 100 + 1 && wei(&fees["limit_distance_wei"]) == limit - offer, "{fees}");
+        assert!(next > offer * 110 / 100 && wei(&fees["limit_distance_wei"]) == limit - offer, "{fees}");
         assert_eq!((&fees["replacements_left"], &fees["capped_by"]), (&json!(10), &Value::Null), "{fees}");
         assert_eq!(rung["next"]["act"], "send");
     }
