@@ -29,6 +29,12 @@ pub struct Rules {
 }
 
 impl Rules {
+    /// How long bytes at their limit rest before they are given again.
+    #[must_use]
+    pub fn rhythm_at_limit(&self) -> Duration {
+        self.patience.saturating_mul(SLOW)
+    }
+
     /// With the limit on a whole fee (TX_MAX_TOTAL_FEE_WEI), at the gas of one nonce and the gas that a no-op of it may take.
     #[must_use]
     pub fn at_gas(self, gas_limit: u64, noop_gas: u64, max_total_fee: Wei) -> Self {
@@ -115,7 +121,7 @@ pub fn step(one: &Unmined, around: &Around, rules: &Rules) -> Step {
     }
     match next_price(one, around.market, rules) {
         Some((purpose, price)) => Step::Sign { purpose, price },
-        None => Step::Capped { send: one.since_sent.is_none_or(|since| since >= rules.patience.saturating_mul(SLOW)) || one.sends == 0 },
+        None => Step::Capped { send: one.since_sent.is_none_or(|since| since >= rules.rhythm_at_limit()) || one.sends == 0 },
     }
 }
 

@@ -247,6 +247,9 @@ impl Words<'_> {
             Act::Send if self.one.unmined.answer == Some(Class::InsufficientFunds) => {
                 timed("send", format!("the signer cannot pay, no price helps: the same bytes go again {when}, and at once after a top-up"))
             }
+            Act::Send if self.transaction.nonce > self.ground.lane.latest_nonce => {
+                timed("send", format!("it waits for nonce {}; the same bytes go again {when}", self.ground.lane.latest_nonce))
+            }
             Act::Send => timed("send", format!("the same bytes go again {when}")),
             Act::Sign { purpose: AttemptPurpose::Noop, price } => timed(
                 "noop",
@@ -308,14 +311,19 @@ impl Words<'_> {
     }
 
     fn at_limit(&self, when: &str) -> String {
-        let limits = replacement::limits(&self.one.unmined, &rules::at_gas(self.open.gas_limit, self.settings));
+        let rules = rules::at_gas(self.open.gas_limit, self.settings);
+        let limits = replacement::limits(&self.one.unmined, &rules);
         let reached = match (self.ahead.capped, limits.left) {
             (Some(Limit::Count), _) | (None, 0) => format!("all {} replacements are made", self.settings.max_replacements),
             _ => format!("the next price is above the limit of {} gwei", gwei(limits.limit)),
         };
         let offered = self.one.unmined.tried.map_or(Wei::ZERO, |tried| tried.max_fee_per_gas);
         let now = self.ground.base_fee().map_or_else(String::new, |fee| format!(", now {} gwei", gwei(fee)));
-        format!("{reached}: the best bytes go again {when}; they land when the base fee is below {} gwei{now}", gwei(offered))
+        let every = age(whole(rules.rhythm_at_limit()));
+        format!(
+            "{reached}: the best bytes go again {when} and every {every}; they land when the base fee is below {} gwei{now}",
+            gwei(offered)
+        )
     }
 }
 

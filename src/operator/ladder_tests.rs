@@ -153,7 +153,7 @@ fn each_thing_that_may_come_has_its_words() {
     assert_eq!(words(&lane, &poor), "the signer cannot pay, no price helps: the same bytes go again in 1m10s, and at once after a top-up");
     let waited = Open { since_priced: Some(SECOND * 90), ..open(5) };
     let behind = Open { nonce: 6, ..waited.clone() };
-    assert_eq!(words(&lane, &behind), "the same bytes go again in 1m10s");
+    assert_eq!(words(&lane, &behind), "it waits for nonce 5; the same bytes go again in 1m10s");
     let capped = Open {
         nonce: 5,
         tried: Some(crate::domain::fees::Price { max_fee_per_gas: Wei::from(7 * GWEI), max_priority_fee_per_gas: Wei::from(GWEI) }),
@@ -162,7 +162,7 @@ fn each_thing_that_may_come_has_its_words() {
     };
     assert_eq!(
         words(&lane, &capped),
-        "all 10 replacements are made: the best bytes go again in 1m10s; they land when the base fee is below 7 gwei, now 8 gwei"
+        "all 10 replacements are made: the best bytes go again in 1m10s and every 1m20s; they land when the base fee is below 7 gwei, now 8 gwei"
     );
     assert_eq!(told(&lane, &capped).fees.unwrap().capped_by, Some("count"));
     let cancelled = Open { noop: Some(NoopReason::Cancelled), ..open(5) };
