@@ -17,6 +17,7 @@ mod support;
 mod it {
     mod delivery_rows;
     mod embedded;
+    mod explain_cases;
     mod fee_cases;
     mod first_steps;
     mod funds_cases;

@@ -3,6 +3,8 @@
 //! Never sends and never touches a nonce. What one block says is asked once.
 
 use super::rpc_quorum::{self, Desk, View};
+use crate::chain::FeeQuote;
+use crate::config;
 use crate::domain::funds::{Head, Money, Verdict};
 use crate::domain::{fees, rpc_verdict, window};
 use crate::store::lanes::{Committed, Lane};
@@ -71,24 +73,13 @@ impl Watch {
         self.code(round).await?;
         let Some(balance) = self.balance(round).await? else { return Ok(false) };
         let latest = round.latest.unwrap_or(round.lane.latest_nonce);
-        let too_many = rpc_verdict::Class::ALL.iter().filter(|class| window::is_too_many(**class)).map(|class| class.as_str());
-        let too_many: Vec<_> = too_many.collect();
-        let price = price(round);
-        let committed = store::lanes::committed(&round.db.reader(), round.lane.id, latest, price, &too_many).await?;
+        let price = price(round.view.fees, &round.desk.settings);
+        let committed = store::lanes::committed(&round.db.reader(), round.lane.id, latest, price, &too_many()).await?;
         let settings = &round.desk.settings;
-        let money = Money {
-            balance: balance.amount,
-            committed: committed.amount,
-            head: committed.head.map(|(gas, max_fee_per_gas)| Head { gas_limit: u64::try_from(gas).unwrap_or_default(), max_fee_per_gas }),
-            max_fee_per_gas: price,
-            floor: settings.signer_balance_floor,
-            bump_bps: settings.fee_bump_bps,
-            limit: settings.max_fee_per_gas,
-            refused: committed.head_answer.as_deref() == Some(rpc_verdict::Class::InsufficientFunds.as_str()),
-        };
+        let money = money(balance.amount, &committed, price, settings);
         self.show(round, &money);
         self.widen_or_narrow(round, &committed).await?;
-        let paused = round.lane.state == LaneState::Paused && round.lane.reason.as_deref().is_some_and(|why| why.starts_with(UNFUNDED));
+        let paused = is_unfunded(round.lane.state, round.lane.reason.as_deref());
         act(round, &money, paused).await?;
         Ok(paused && money.refused && balance.rose)
     }
@@ -164,7 +155,7 @@ impl Watch {
         let labels = [label.as_str(), signer.as_str()];
         metrics::SIGNER_BALANCE.set(native(money.balance), &labels);
         metrics::SIGNER_BALANCE_FLOOR.set(native(money.effective_floor()), &labels);
-        let width = if round.lane.delegated { round.lane.width.min(window::DELEGATED) } else { round.lane.width };
+        let width = window::effective(round.lane.width, round.lane.delegated);
         metrics::SIGNER_WINDOW.set(f64::from(width), &labels);
         self.seen().shown = true;
     }
@@ -176,10 +167,37 @@ fn native(amount: Wei) -> f64 {
 }
 
 /// What a transaction would offer now; the limit where the market asks for more.
-fn price(round: &Round<'_>) -> Wei {
-    let (fees, settings) = (round.view.fees, &round.desk.settings);
+#[must_use]
+pub fn price(fees: FeeQuote, settings: &config::Chain) -> Wei {
     fees::first(fees.tx_type, fees.market(), settings.min_priority_fee, settings.max_fee_per_gas)
         .map_or(settings.max_fee_per_gas, |price| price.max_fee_per_gas)
+}
+
+/// What is judged of a signer's money; also by whoever explains a lane.
+#[must_use]
+pub fn money(balance: Wei, committed: &Committed, price: Wei, settings: &config::Chain) -> Money {
+    Money {
+        balance,
+        committed: committed.amount,
+        head: committed.head.map(|(gas, max_fee_per_gas)| Head { gas_limit: u64::try_from(gas).unwrap_or_default(), max_fee_per_gas }),
+        max_fee_per_gas: price,
+        floor: settings.signer_balance_floor,
+        bump_bps: settings.fee_bump_bps,
+        limit: settings.max_fee_per_gas,
+        refused: committed.head_answer.as_deref() == Some(rpc_verdict::Class::InsufficientFunds.as_str()),
+    }
+}
+
+/// Whether a lane is paused for lack of money: it goes on by itself.
+#[must_use]
+pub fn is_unfunded(state: LaneState, reason: Option<&str>) -> bool {
+    state == LaneState::Paused && reason.is_some_and(|why| why.starts_with(UNFUNDED))
+}
+
+/// The answers that say that a node keeps no more of an account.
+#[must_use]
+pub fn too_many() -> Vec<&'static str> {
+    rpc_verdict::Class::ALL.iter().filter(|class| window::is_too_many(**class)).map(|class| class.as_str()).collect()
 }
 
 async fn act(round: &Round<'_>, money: &Money, paused: bool) -> Result<(), store::Error> {

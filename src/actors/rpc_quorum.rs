@@ -140,7 +140,7 @@ async fn look(desk: &Desk, db: &Db) {
     metrics::RPC_HEAD_BLOCK.set(reached as f64, &[&desk.label()]);
     desk.view.send_replace(Some(View { reached, head, fees }));
     let (Ok(id), Ok(number)) = (i64::try_from(desk.settings.id), i64::try_from(head.number)) else { return };
-    if let Err(error) = store::facts::note_head(db, id, number, head.hash).await {
+    if let Err(error) = store::facts::note_head(db, id, number, head.hash, fees.market(), fees.tx_type).await {
         tracing::debug!(%error, "the head is not noted");
     }
 }

@@ -82,7 +82,7 @@ fn busy(name: &str, address: SocketAddr, error: &std::io::Error) -> Error {
 
 /// Binds the public listener.
 pub fn public(config: &Config, engine: &Arc<Engine>) -> Result<Running, Error> {
-    let desk = Desk::new(engine.db.clone(), Limits::of(config));
+    let desk = Desk::new(engine.db.clone(), Limits::of(config)).knowing(&config.chains);
     let state = http::Public::new(&engine.db.reader(), engine.intake.clone(), desk, engine.offers.clone(), Arc::new(SystemClock));
     tokio::spawn(state.waiters().run(engine.stop_token().cancelled_owned()));
     let listening = http::public_server(&config.http, state, config.service.shutdown_deadline);
@@ -91,7 +91,7 @@ pub fn public(config: &Config, engine: &Arc<Engine>) -> Result<Running, Error> {
 
 /// Gives the operators' API what it serves from.
 pub fn attach(late: &Late, config: &Config, engine: &Arc<Engine>) {
-    let desk = Desk::new(engine.db.clone(), Limits::of(config));
+    let desk = Desk::new(engine.db.clone(), Limits::of(config)).knowing(&config.chains);
     let (delivery, chains, actors) = (engine.delivery.clone(), engine.chains.clone(), engine.clone());
     let (proving, rotating) = (Keeper::new(config, engine), Keeper::new(config, engine));
     late.fill(State {
@@ -131,7 +131,7 @@ struct Keeper {
 impl Keeper {
     fn new(config: &Config, engine: &Engine) -> Self {
         Self {
-            desk: Desk::new(engine.db.clone(), Limits::of(config)),
+            desk: Desk::new(engine.db.clone(), Limits::of(config)).knowing(&config.chains),
             chains: engine.chains.clone(),
             retirement: config.retirement,
             active_key: config.journal.as_ref().map(|journal| journal.active.clone()),

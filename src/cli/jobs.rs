@@ -6,7 +6,7 @@ use super::page::{Cell, Page, Tone, cell, maybe, time, toned};
 use super::{Global, drains, retire, session, tx};
 use crate::domain::encoding::checksummed;
 use crate::operator::cancel::{Cancelled, cancel};
-use crate::operator::explain_job::{self, Explanation};
+use crate::operator::explain_job::{Explanation, OutcomeGroup};
 use crate::operator::jobs::{self, Execution, Filter, Record};
 use crate::operator::replay::{Replayed, replay};
 use crate::operator::{age, explain_job::explain};
@@ -268,28 +268,22 @@ fn executions(page: &mut Page, executions: &[Execution]) {
 
 fn explained(page: &mut Page, explanation: &Explanation) {
     let (job, next) = (&explanation.job, &explanation.next);
-    page.fields(&[
-        ("job", cell(job.id)),
-        ("state", state(job.state)),
-        ("why", cell(&explanation.why)),
-        ("next", cell(&next.action)),
-        ("when", maybe(next.at.map(time))),
-        ("command", maybe(next.command.as_ref())),
-        ("age", cell(age(job.age_seconds))),
-        ("attempts", cell(attempts(explanation))),
-        (
-            "delivery",
-            cell(format!("generation {}, published {}", job.delivery.generation, job.delivery.published_at.map_or("never".into(), time))),
-        ),
-    ]);
-    if !explanation.errors.is_empty() {
-        page.heading("Errors");
-        let rows: Vec<_> = explanation.errors.iter().map(error_row).collect();
-        page.table(&["TIMES", "TYPE", "LAST", "DETAIL"], &rows, "");
+    let mut parts = vec![("job", cell(job.id)), ("state", state(job.state)), ("why", cell(&explanation.why)), ("next", cell(&next.action))];
+    parts.extend(next.at.map(|at| ("when", cell(time(at)))));
+    parts.extend(next.command.as_ref().map(|command| ("look at", cell(command))));
+    let delivery = format!("generation {}, published {}", job.delivery.generation, job.delivery.published_at.map_or("never".into(), time));
+    parts.extend([("age", cell(age(job.age_seconds))), ("attempts", cell(attempts(explanation))), ("delivery", cell(delivery))]);
+    page.story(&parts);
+    if let Some(one) = &explanation.outlook {
+        page.heading(&format!("Nonce {} of {}", one.transaction.nonce, checksummed(&one.transaction.signer)));
+        page.story(&tx::outlook(one));
     }
+    page.heading("Executions by how they ended");
+    let rows: Vec<_> = explanation.outcomes.iter().map(outcome_row).collect();
+    page.table(&["TIMES", "OUTCOME", "ERROR", "LAST", "DETAIL OF THE NEWEST"], &rows, "none yet");
     if !explanation.transactions.is_empty() {
-        page.heading("Transactions");
-        tx::table(page, &explanation.transactions);
+        page.heading("Transactions, the newest first");
+        explanation.transactions.iter().for_each(|t| page.story(&tx::brief(t)));
     }
     page.heading("History");
     let rows: Vec<_> =
@@ -310,8 +304,9 @@ fn attempts(explanation: &Explanation) -> String {
     text
 }
 
-fn error_row(group: &explain_job::ErrorGroup) -> Vec<Cell> {
-    vec![cell(group.count), cell(&group.r#type), cell(time(group.last_at)), maybe(group.detail.as_ref())]
+fn outcome_row(group: &OutcomeGroup) -> Vec<Cell> {
+    let outcome = group.outcome.map_or_else(|| "runs".into(), |outcome| outcome.to_string());
+    vec![cell(group.count), cell(outcome), maybe(group.error.as_ref()), cell(time(group.last_at)), maybe(group.detail.as_ref())]
 }
 
 #[cfg(test)]

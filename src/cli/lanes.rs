@@ -3,14 +3,18 @@
 use super::failure::{Code, Failure};
 use super::output::answer;
 use super::page::{Cell, Page, Tone, address, cell, maybe, time, toned};
-use super::{Global, session};
+use super::{Global, session, tx};
 use crate::domain::encoding::checksummed;
+use crate::domain::funds::{gwei, native};
 use crate::operator::age;
-use crate::operator::explain_lane::{self, Explanation, Place};
+use crate::operator::explain_lane::{self, Explanation, Funds};
 use crate::operator::lanes::{self, Lane};
 use clap::Subcommand;
 use entity::states::LaneState;
-use entity::values::Address;
+use entity::values::{Address, Wei};
+
+/// Nonces whose next steps are told one by one; the others wait for them.
+const TOLD: usize = 20;
 
 #[derive(Subcommand)]
 pub enum Lanes {
@@ -39,7 +43,7 @@ impl Lanes {
 fn state(lane: &Lane) -> Cell {
     let tone = match lane.state {
         LaneState::Active => Tone::Good,
-        LaneState::Paused => Tone::Bad,
+        LaneState::Paused | LaneState::Frozen => Tone::Bad,
         _ => Tone::Look,
     };
     toned(lane.state, tone)
@@ -71,46 +75,94 @@ fn show(page: &mut Page, lanes: &[Lane]) {
 }
 
 fn explain(page: &mut Page, explanation: &Explanation) {
-    let lane = &explanation.lane;
+    let (lane, seen) = (&explanation.lane, &explanation.observed);
     page.heading(&format!("Lane {} on chain {}", checksummed(&lane.signer), lane.chain_id));
-    page.fields(&[
+    let look = match (seen.block, seen.age_seconds) {
+        (Some(block), Some(old)) => format!("at block {block}, {} ago", age(old)),
+        _ => "never".into(),
+    };
+    let waits = if lane.next_nonce > lane.latest_nonce { format!(", for {} now", age(seen.head_for_seconds)) } else { String::new() };
+    let mut parts = vec![("state", state(lane)), ("why", cell(&explanation.why))];
+    parts.extend(tx::coming("next", &explanation.next));
+    parts.extend([
         ("pool", cell(&lane.pool)),
-        ("state", state(lane)),
-        ("why", cell(&explanation.why)),
-        ("next", cell(&explanation.next)),
         ("fence", cell(format!("{} is what the next plan gets", lane.next_nonce))),
-        ("latest", cell(format!("{} is what the chain takes next", lane.latest_nonce))),
+        ("pending", maybe(seen.pending_nonce.map(|pending| format!("{pending} is what a node counts with its pool, a hint")))),
+        ("latest", cell(format!("{} is what the chain takes next{waits}", lane.latest_nonce))),
         ("settled", cell(format!("all below {} have TX_CONFIRMATIONS", lane.settled_nonce))),
         ("window", cell(format!("{} of {} free", lane.free, lane.width))),
-        ("head", maybe(explanation.head)),
+        ("seen", cell(look)),
+        ("head", maybe(explanation.head.map(|head| head_of(head, explanation)))),
+        ("money", maybe(explanation.funds.as_ref().map(money))),
     ]);
-    page.heading("Open nonces, each waits for those above it");
+    page.story(&parts);
+    rungs(page, explanation);
+    page.heading("Pools that it joined and left");
+    let rows: Vec<_> =
+        explanation.memberships.iter().map(|one| vec![cell(time(one.at)), cell(&one.change), cell(&one.pool), cell(&one.by)]).collect();
+    page.table(&["AT", "CHANGE", "POOL", "BY"], &rows, "none on record");
+}
+
+fn head_of(head: i64, explanation: &Explanation) -> String {
+    let old = explanation.head_age_seconds.map_or_else(String::new, |old| format!(", {} ago", age(old)));
+    let fee = explanation.base_fee_per_gas_wei.map_or_else(String::new, |fee| format!(", base fee {} gwei", gwei(fee)));
+    format!("block {head}{old}{fee}")
+}
+
+fn money(funds: &Funds) -> String {
+    let old = funds.balance_age_seconds.map_or_else(String::new, |old| format!(" (changed {} ago)", age(old)));
+    let missing = if funds.missing_wei == Wei::ZERO { String::new() } else { format!("; {} is missing", native(funds.missing_wei)) };
+    format!(
+        "holds {}{old}; what is open may cost {}; below {} it takes no work{missing}",
+        native(funds.balance_wei),
+        native(funds.required_wei),
+        native(funds.floor_wei)
+    )
+}
+
+fn rungs(page: &mut Page, explanation: &Explanation) {
+    page.heading("Open nonces, each waits for those above it (prices in gwei: at most / tip)");
     let rows: Vec<_> = explanation
         .ladder
         .iter()
         .map(|rung| {
             let t = &rung.transaction;
-            let place = match rung.place {
-                Place::Mined => toned("mined", Tone::Good),
-                Place::Head => toned("head", Tone::Look),
-                Place::Behind => cell("behind"),
-            };
+            let (offers, bump, left) = tx::prices(rung.fees.as_ref());
             vec![
                 cell(t.nonce),
-                place,
+                tx::place(rung.place),
                 cell(t.state),
                 cell(age(t.age_seconds)),
                 cell(t.attempts),
                 cell(t.sends),
+                cell(offers),
+                cell(bump),
+                cell(left),
                 maybe(t.last_answer.as_ref()),
-                maybe(t.max_fee_per_gas),
-                cell(t.job),
             ]
         })
         .collect();
-    page.table(&["NONCE", "PLACE", "STATE", "AGE", "SIGNED", "SENDS", "LAST ANSWER", "MAX FEE", "JOB"], &rows, "none");
-    page.heading("Pools that it joined and left");
-    let rows: Vec<_> =
-        explanation.memberships.iter().map(|one| vec![cell(time(one.at)), cell(&one.change), cell(&one.pool), cell(&one.by)]).collect();
-    page.table(&["AT", "CHANGE", "POOL", "BY"], &rows, "none on record");
+    page.table(&["NONCE", "PLACE", "STATE", "AGE", "SIGNED", "SENT", "OFFERS", "NEXT PRICE", "LEFT", "LAST ANSWER"], &rows, "none");
+    if explanation.ladder_left_off > 0 {
+        page.line(format!("and {} more above them", explanation.ladder_left_off));
+    }
+    if explanation.ladder.is_empty() {
+        return;
+    }
+    page.line("LEFT is the part of the limit that is not used, and how many dearer attempts it still allows.");
+    page.heading("What happens to each");
+    for rung in explanation.ladder.iter().take(TOLD) {
+        let name = rung.transaction.nonce.to_string();
+        let mut text = rung.next.text.clone();
+        if let Some(then) = &rung.then {
+            text.push_str(&format!("; then: {}", then.text));
+        }
+        let hash = rung.hashes.last().map(|hash| format!("{hash}, the newest of {}", rung.hashes.len()));
+        let mut parts = vec![(name.as_str(), cell(text)), ("", cell(format!("job {}", rung.transaction.job)))];
+        parts.extend(hash.map(|hash| ("", cell(hash))));
+        page.story(&parts);
+    }
+    if explanation.ladder.len() > TOLD {
+        page.line(format!("and {} more: holdfast tx explain JOB", explanation.ladder.len() - TOLD));
+    }
 }

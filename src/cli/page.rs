@@ -44,6 +44,9 @@ pub fn time(at: DateTime<Utc>) -> String {
     at.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
+/// Columns of a line of sentences.
+const WIDE: usize = 100;
+
 pub struct Page {
     text: String,
     coloured: bool,
@@ -86,6 +89,19 @@ impl Page {
         }
     }
 
+    /// Names and sentences, the sentences broken into lines that fit.
+    pub fn story(&mut self, parts: &[(&str, Cell)]) {
+        let width = parts.iter().map(|(name, _)| name.chars().count()).max().unwrap_or_default();
+        for (name, told) in parts {
+            for (place, line) in wrapped(&told.text, WIDE.saturating_sub(width + 2)).into_iter().enumerate() {
+                let name = if place == 0 { name } else { "" };
+                let line = self.painted(&line, told.tone);
+                self.text.push_str(format!("{name:<width$}  {line}").trim_end());
+                self.text.push('\n');
+            }
+        }
+    }
+
     /// A table; `empty` is said in place of one without rows.
     pub fn table(&mut self, heads: &[&str], rows: &[Vec<Cell>], empty: &str) {
         if rows.is_empty() {
@@ -123,6 +139,24 @@ impl Page {
     }
 }
 
+/// Breaks at spaces; what is longer than a line has one of its own.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ').filter(|word| !word.is_empty()) {
+        let fits = lines.last().is_none_or(|line| line.is_empty() || line.chars().count() + 1 + word.chars().count() <= width);
+        if !fits {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}
+
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -141,6 +175,19 @@ mod tests {
         };
         assert_eq!(text(false), "ID    STATE  N\na     dead   1\nlong  ok     22\n");
         assert_eq!(text(true).replace("\u{1b}[31m", "").replace("\u{1b}[0m", ""), text(false));
+    }
+
+    #[test]
+    fn sentences_are_broken_into_lines_under_each_other() {
+        let mut page = Page::new(false);
+        let long = ["word"; 40].join(" ");
+        page.story(&[("why", cell(&long)), ("next", cell("nothing"))]);
+        let text = page.into_text();
+        assert!(text.lines().all(|line| line.chars().count() <= WIDE), "{text}");
+        assert_eq!(text.lines().nth(1).map(|line| line.starts_with("      word")), Some(true), "{text}");
+        assert_eq!(text.split_whitespace().filter(|word| *word == "word").count(), 40);
+        let hash = "f".repeat(120);
+        assert_eq!(wrapped(&format!("at {hash} now"), 20), ["at", hash.as_str(), "now"]);
     }
 
     #[test]

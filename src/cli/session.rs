@@ -122,7 +122,7 @@ pub fn at_desk_of<T>(
     };
     start_logs(global, config);
     wait(async {
-        let desk = Desk::open(&settings, Limits::of(config)).await?;
+        let desk = Desk::open(&settings, Limits::of(config)).await?.knowing(&config.chains);
         let answer = ask(config, &desk).await;
         desk.close().await;
         Ok(answer?)

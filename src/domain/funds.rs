@@ -8,6 +8,7 @@ use primitive_types::U256;
 /// The gas of the cheapest transaction there is.
 const LEAST_GAS: u64 = 21_000;
 const WEI_DIGITS: usize = 18;
+const GWEI_DIGITS: usize = 9;
 
 /// The dearest open nonce that the chain has not taken is not the head; the head is what gets the next dearer attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,9 +82,14 @@ impl Money {
         if !paused {
             return self.why().map_or(Verdict::Stays, Verdict::Pause);
         }
+        if !self.refused && self.balance >= self.resumes_at() { Verdict::Resume } else { Verdict::Stays }
+    }
+
+    /// The balance at which a lane that is paused for lack of money goes on.
+    #[must_use]
+    pub fn resumes_at(&self) -> Wei {
         let margin = Wei(self.floor.max(self.cheapest()).0.saturating_mul(6.into()) / 5);
-        let covers = self.required().0.saturating_add(self.cheapest().0);
-        if !self.refused && self.balance >= margin && self.balance.0 >= covers { Verdict::Resume } else { Verdict::Stays }
+        margin.max(Wei(self.required().0.saturating_add(self.cheapest().0)))
     }
 
     fn why(&self) -> Option<String> {
@@ -104,8 +110,18 @@ impl Money {
 /// An amount in native currency with all digits that matter, for people.
 #[must_use]
 pub fn native(amount: Wei) -> String {
-    let digits = format!("{:0>width$}", amount.to_string(), width = WEI_DIGITS + 1);
-    let (whole, part) = digits.split_at(digits.len() - WEI_DIGITS);
+    in_units(amount, WEI_DIGITS)
+}
+
+/// A price of gas in gwei with all digits that matter, for people.
+#[must_use]
+pub fn gwei(price: Wei) -> String {
+    in_units(price, GWEI_DIGITS)
+}
+
+fn in_units(amount: Wei, digits_below: usize) -> String {
+    let digits = format!("{:0>width$}", amount.to_string(), width = digits_below + 1);
+    let (whole, part) = digits.split_at(digits.len() - digits_below);
     let part = part.trim_end_matches('0');
     if part.is_empty() { whole.to_owned() } else { format!("{whole}.{part}") }
 }
@@ -175,6 +191,7 @@ mod tests {
         let shown =
             ["0", "1", "1000000000000000000", "1234500000000000000000", "100000000000000000"].map(|text| native(text.parse().unwrap()));
         assert_eq!(shown, ["0", "0.000000000000000001", "1", "1234.5", "0.1"]);
+        assert_eq!(["0", "1", "2000000007"].map(|text| gwei(text.parse().unwrap())), ["0", "0.000000001", "2.000000007"]);
     }
 
     proptest! {

@@ -197,22 +197,33 @@ pub fn wanted(open: &[OpenNonce<'_>], look: &Look, rules: &Rules) -> Wanted {
     wanted_by(open, look, |_| Ok(*rules))
 }
 
-/// Decides for every open nonce, each by the rules that `of` gives for it, or as `of` says. What is frozen is priced and given up nowhere;
-/// its bytes live on.
+/// Decides for one open nonce by the rules that `of` gives for it, or as `of` says; None where the chain has taken it. What is frozen is
+/// priced and given up nowhere; its bytes live on.
+#[must_use]
+pub fn decided(one: &OpenNonce<'_>, look: &Look, of: &impl Fn(&OpenNonce<'_>) -> Result<Rules, Step>) -> Option<Step> {
+    if look.latest.is_some_and(|latest| one.nonce < latest) {
+        return None;
+    }
+    let head_for = look.head_for.filter(|_| look.latest == Some(one.nonce));
+    let around = Around { head_for, block: look.block, market: look.market, calm: look.calm };
+    let step = of(one).map_or_else(|step| step, |rules| replacement::step(&one.unmined, &around, &rules));
+    let changes = matches!(step, Step::Sign { .. } | Step::GiveUp(_));
+    Some(if changes && look.state == LaneState::Frozen { Step::Wait } else { step })
+}
+
+/// Decides for every open nonce, each by the rules that `of` gives for it, or as `of` says.
 #[must_use]
 pub fn wanted_by(open: &[OpenNonce<'_>], look: &Look, of: impl Fn(&OpenNonce<'_>) -> Result<Rules, Step>) -> Wanted {
     let mut wanted = Wanted::default();
-    for one in open.iter().filter(|one| look.latest.is_none_or(|latest| one.nonce >= latest)) {
-        let head_for = look.head_for.filter(|_| look.latest == Some(one.nonce));
-        let around = Around { head_for, block: look.block, market: look.market, calm: look.calm };
-        let step = of(one).map_or_else(|step| step, |rules| replacement::step(&one.unmined, &around, &rules));
+    for one in open {
+        let Some(step) = decided(one, look, &of) else { continue };
         match step {
             Step::Send | Step::Capped { send: true } if wanted.send.len() < RESEND => wanted.send.push(one.lineage),
-            Step::Sign { purpose, price } if look.state != LaneState::Frozen && wanted.sign.len() < SIGN => {
+            Step::Sign { purpose, price } if wanted.sign.len() < SIGN => {
                 wanted.sign.push(Priced { lineage: one.lineage, purpose, price, gas_limit: None });
             }
-            Step::GiveUp(class) if look.state != LaneState::Frozen => wanted.give_up.push((one.lineage, class)),
-            Step::Wait | Step::Send | Step::Capped { .. } | Step::Sign { .. } | Step::GiveUp(_) => {}
+            Step::GiveUp(class) => wanted.give_up.push((one.lineage, class)),
+            Step::Wait | Step::Send | Step::Capped { .. } | Step::Sign { .. } => {}
         }
         if matches!(step, Step::Capped { .. }) && !one.capped {
             wanted.capped.push(one.lineage);

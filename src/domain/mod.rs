@@ -13,6 +13,7 @@ pub mod gas;
 pub mod job;
 pub mod lane_round;
 pub mod lineage;
+pub mod outlook;
 pub mod patience;
 pub mod quorum;
 pub mod replacement;

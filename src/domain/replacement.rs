@@ -28,6 +28,24 @@ pub struct Rules {
     pub max_replacements: u32,
 }
 
+impl Rules {
+    /// How long bytes at their limit rest before they are given again.
+    #[must_use]
+    pub fn rhythm_at_limit(&self) -> Duration {
+        self.patience.saturating_mul(SLOW)
+    }
+
+    /// With the limit on a whole fee (TX_MAX_TOTAL_FEE_WEI), at the gas of one nonce and the gas that a no-op of it may take.
+    #[must_use]
+    pub fn at_gas(self, gas_limit: u64, noop_gas: u64, max_total_fee: Wei) -> Self {
+        Self {
+            limit: fees::limit_at(gas_limit, self.limit, max_total_fee),
+            noop_limit: fees::limit_at(gas_limit.min(noop_gas), self.noop_limit, max_total_fee),
+            ..self
+        }
+    }
+}
+
 /// An open nonce that the chain has not taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Unmined {
@@ -101,13 +119,45 @@ pub fn step(one: &Unmined, around: &Around, rules: &Rules) -> Step {
     if one.priced_block.is_some_and(|at| at >= around.block) {
         return resend;
     }
-    let (purpose, limit, spent) = match one.noop {
-        Some(_) => (AttemptPurpose::Noop, rules.noop_limit, one.noops >= rules.max_replacements.saturating_add(1)),
-        None => (AttemptPurpose::Replacement, rules.limit, one.replacements >= rules.max_replacements),
-    };
-    match fees::raised(tried, around.market, rules.bump_bps, rules.floor, limit) {
-        Raised::To(price) if !spent => Step::Sign { purpose, price },
-        _ => Step::Capped { send: one.since_sent.is_none_or(|since| since >= rules.patience.saturating_mul(SLOW)) || one.sends == 0 },
+    match next_price(one, around.market, rules) {
+        Some((purpose, price)) => Step::Sign { purpose, price },
+        None => Step::Capped { send: one.since_sent.is_none_or(|since| since >= rules.rhythm_at_limit()) || one.sends == 0 },
+    }
+}
+
+/// What the next attempt may offer, and how many more there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub purpose: AttemptPurpose,
+    /// In wei per gas.
+    pub limit: Wei,
+    pub left: u32,
+}
+
+/// The limits of the next attempt at a nonce: a no-op has its own.
+#[must_use]
+pub fn limits(one: &Unmined, rules: &Rules) -> Limits {
+    match one.noop {
+        Some(_) => Limits {
+            purpose: AttemptPurpose::Noop,
+            limit: rules.noop_limit,
+            left: rules.max_replacements.saturating_add(1).saturating_sub(one.noops),
+        },
+        None => Limits {
+            purpose: AttemptPurpose::Replacement,
+            limit: rules.limit,
+            left: rules.max_replacements.saturating_sub(one.replacements),
+        },
+    }
+}
+
+/// What the next attempt offers, whenever it is due; None: the limit of price or count allows none.
+#[must_use]
+pub fn next_price(one: &Unmined, market: Quote, rules: &Rules) -> Option<(AttemptPurpose, Price)> {
+    let limits = limits(one, rules);
+    match fees::raised(one.tried?, market, rules.bump_bps, rules.floor, limits.limit) {
+        Raised::To(price) if limits.left > 0 => Some((limits.purpose, price)),
+        _ => None,
     }
 }
 

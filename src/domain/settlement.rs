@@ -29,6 +29,12 @@ pub fn is_deep(block: u64, head: u64, depth: u64) -> bool {
     head.checked_sub(block).is_some_and(|above| above.saturating_add(1) >= depth)
 }
 
+/// How many more blocks make it `depth` blocks deep, itself counted.
+#[must_use]
+pub const fn blocks_left(block: u64, head: u64, depth: u64) -> u64 {
+    depth.saturating_sub(1).saturating_sub(head.saturating_sub(block)).saturating_add(block.saturating_sub(head))
+}
+
 /// What a final receipt means for the nonce and for the job. What mined decides, not what was wanted last.
 #[must_use]
 pub const fn outcome(purpose: AttemptPurpose, succeeded: bool, noop: Option<NoopReason>) -> (lineage::Event, job::Event) {

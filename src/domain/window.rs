@@ -9,6 +9,12 @@ use entity::states::ChainProfile;
 /// `pick_lanes.sql` hold it.
 pub const DELEGATED: i32 = 1;
 
+/// What a lane's width comes to.
+#[must_use]
+pub fn effective(width: i32, delegated: bool) -> i32 {
+    if delegated { width.min(DELEGATED) } else { width }
+}
+
 /// The window of a profile.
 #[must_use]
 pub const fn width(profile: ChainProfile) -> u32 {

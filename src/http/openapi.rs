@@ -33,6 +33,7 @@ struct Api;
         admin::jobs::cancel::cancel,
         admin::transactions::list,
         admin::transactions::get,
+        admin::transactions::explain,
         admin::lanes::list,
         admin::lanes::get,
         admin::signers::list,

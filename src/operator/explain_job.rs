@@ -2,10 +2,11 @@
 //! also while everything else is away.
 
 use super::jobs::{Execution, Job};
+use super::ladder::Place;
 use super::lanes::{self, Lane};
 use super::transactions::{Transaction, since};
 use super::workers::is_live;
-use super::{Desk, Error, age};
+use super::{Desk, Error, age, explain_tx};
 use crate::domain::encoding::checksummed;
 use crate::store::standing::{self, Executor};
 use crate::store::{jobs, transactions, workers};
@@ -26,8 +27,12 @@ pub struct Explanation {
     pub given_back: usize,
     /// Every nonce that it had, newest first.
     pub transactions: Vec<Transaction>,
+    /// What happens to its open nonce, what it offers and may still offer; null without one.
+    pub outlook: Option<explain_tx::Explanation>,
     /// The errors of its executions, grouped, the newest first.
     pub errors: Vec<ErrorGroup>,
+    /// All its executions by how they ended, the newest group first.
+    pub outcomes: Vec<OutcomeGroup>,
     pub executions: Vec<Execution>,
     pub history: Vec<Change>,
 }
@@ -56,6 +61,18 @@ pub struct ErrorGroup {
     pub detail: Option<String>,
 }
 
+/// Executions that ended alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OutcomeGroup {
+    /// Null: it runs.
+    pub outcome: Option<AttemptOutcome>,
+    pub error: Option<String>,
+    pub count: i64,
+    pub last_at: DateTime<Utc>,
+    /// Of the newest.
+    pub detail: Option<String>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
     pub version: i32,
@@ -70,6 +87,10 @@ struct Around {
     live_workers: usize,
     /// The lanes of its pool on its chain.
     lanes: Vec<Lane>,
+    /// Its newest execution that has ended, where that gave the job back: its error and detail.
+    given_back: Option<(String, String)>,
+    /// Its newest transaction.
+    newest: Option<explain_tx::Explanation>,
 }
 
 /// # Errors
@@ -79,16 +100,22 @@ pub async fn explain(desk: &Desk, id: JobId) -> Result<Explanation, Error> {
     let missing = || Error::NotFound { what: "job", id: id.to_string() };
     let view = jobs::by_ids(&db, &[id], None).await?.pop().ok_or_else(missing)?;
     let executor = standing::executor(&db, id).await?.ok_or_else(missing)?;
-    let (attempts, history, lineages, workers) =
-        futures::try_join!(jobs::attempts(&db, id), jobs::history(&db, id), transactions::of_job(&db, id), workers::list(&db))?;
+    let (attempts, history, lineages, workers, outcomes) = futures::try_join!(
+        jobs::attempts(&db, id),
+        jobs::history(&db, id),
+        transactions::of_job(&db, id),
+        workers::list(&db),
+        standing::outcomes(&db, id)
+    )?;
     let now = executor.now;
     let job = Job::at(now, view);
     let mut lanes = lanes::load(&db).await?;
     lanes.retain(|lane| lane.chain_id == job.chain_id && lane.pool == job.pool);
     let live_workers = workers.iter().filter(|worker| is_live(worker, &desk.limits)).count();
-    let around = Around { now, executor, live_workers, lanes };
+    let newest = explain_tx::explained(desk, lineages.iter().take(1).cloned().collect()).await?.pop();
     let transactions: Vec<_> = lineages.into_iter().map(|row| Transaction::at(now, row)).collect();
     let executions: Vec<_> = attempts.into_iter().map(Execution::from).collect();
+    let around = Around { now, executor, live_workers, lanes, given_back: given_back(&executions), newest };
     let (why, next) = verdict(&job, transactions.first(), &around);
     Ok(Explanation {
         why,
@@ -96,11 +123,25 @@ pub async fn explain(desk: &Desk, id: JobId) -> Result<Explanation, Error> {
         attempts_left: (!job.state.is_final()).then_some((around.executor.budget - job.attempts).max(0)),
         given_back: executions.iter().filter(|one| one.outcome == Some(AttemptOutcome::Snoozed)).count(),
         transactions,
+        outlook: around.newest.filter(|newest| newest.place.is_some()),
         errors: grouped(&executions),
+        outcomes: outcomes.into_iter().map(OutcomeGroup::from).collect(),
         executions,
         history: history.into_iter().map(|(version, state, at)| Change { version, state, at }).collect(),
         job,
     })
+}
+
+impl From<standing::Outcome> for OutcomeGroup {
+    fn from(row: standing::Outcome) -> Self {
+        Self { outcome: row.outcome, error: row.error, count: row.count, last_at: row.last_at, detail: row.detail }
+    }
+}
+
+/// What the newest execution that has ended said, if it gave the job back: that stays out of the job's own error.
+fn given_back(executions: &[Execution]) -> Option<(String, String)> {
+    let last = executions.iter().find(|one| one.outcome.is_some()).filter(|one| one.outcome == Some(AttemptOutcome::Snoozed))?;
+    Some((last.error.clone()?, last.detail.clone().unwrap_or_else(|| "no detail was recorded".into())))
 }
 
 fn next(action: impl Into<String>, at: Option<DateTime<Utc>>, command: Option<String>) -> Next {
@@ -112,23 +153,26 @@ fn verdict(job: &Job, transaction: Option<&Transaction>, around: &Around) -> (St
     match job.state {
         JobState::Queued | JobState::Retry => waiting(job, around),
         JobState::Processing => processing(job, around),
-        JobState::Submitted => submitted(job, transaction),
+        JobState::Submitted => submitted(transaction, around),
         JobState::PendingBatch | JobState::Batched => {
             ("it is to be sent together with others".into(), next("its batch is formed", None, None))
         }
-        state => ended(job, state),
+        state => ended(job, state, around),
     }
 }
 
 fn waiting(job: &Job, around: &Around) -> (String, Next) {
-    let mut why = match (&job.error, job.state) {
-        (Some(error), JobState::Retry) if error.r#type == UNFUNDED => {
-            format!("it waits for money: {}", error.detail.as_ref().unwrap_or(&error.title))
+    let mut why = match (&around.given_back, &job.error, job.state) {
+        (Some((error, detail)), _, JobState::Retry) => held_up(error, detail),
+        (None, Some(error), JobState::Retry) => {
+            let detail = error.detail.as_ref().unwrap_or(&error.title);
+            if error.r#type == UNFUNDED {
+                held_up(UNFUNDED, detail)
+            } else {
+                format!("execution {} ended without a transaction: {detail}", job.attempts)
+            }
         }
-        (Some(error), JobState::Retry) => {
-            format!("execution {} ended without a transaction: {}", job.attempts, error.detail.as_ref().unwrap_or(&error.title))
-        }
-        (None, JobState::Retry) => "it was given back unharmed".to_owned(),
+        (None, None, JobState::Retry) => "it was given back unharmed".to_owned(),
         _ => "it was accepted and no worker has taken it yet".to_owned(),
     };
     let delivery = &job.delivery;
@@ -143,7 +187,7 @@ fn waiting(job: &Job, around: &Around) -> (String, Next) {
     }
     if delivery.published_at.is_none() {
         let failures = around.executor.failures;
-        why.push_str("; its delivery is not in Redis yet");
+        why.push_str(&format!("; its delivery is due for {} and not in Redis yet", told(Some(delivery.deliver_at), around.now)));
         if failures > 0 {
             why.push_str(&format!(", {failures} tries failed"));
         }
@@ -161,6 +205,19 @@ fn waiting(job: &Job, around: &Around) -> (String, Next) {
     }
 }
 
+/// Why an execution gave the job back, in words; that cost it no attempt.
+fn held_up(error: &str, detail: &str) -> String {
+    match error {
+        UNFUNDED => format!("it waits for money: {detail}"),
+        "no_lane" => format!("it waits for a lane: {detail}"),
+        "fee_over_limit" => format!("it waits for a lower price: {detail}"),
+        "simulation_unavailable" => format!("it waits for the endpoints, the call could not be simulated: {detail}"),
+        "market_unknown" => format!("it waits for the endpoints: {detail}"),
+        "postgres" => format!("it waits for Postgres: {detail}"),
+        error => format!("it was given back unharmed ({error}): {detail}"),
+    }
+}
+
 /// Why no lane of the pool would take it.
 fn lane_trouble(job: &Job, lanes: &[Lane]) -> Option<(String, String)> {
     let all = "holdfast lanes list".to_owned();
@@ -170,13 +227,21 @@ fn lane_trouble(job: &Job, lanes: &[Lane]) -> Option<(String, String)> {
     if lanes.iter().any(|lane| lane.free > 0) {
         return None;
     }
-    let active = lanes.iter().filter(|lane| lane.state == LaneState::Active).count();
     let worst = lanes.iter().max_by_key(|lane| (lane.state == LaneState::Paused, lane.oldest_open_seconds));
     let command = worst.map_or(all, |lane| format!("holdfast lanes explain {}", checksummed(&lane.signer)));
-    let mut trouble = format!("no lane of pool {} has room: {active} of {} are active and those are full", job.pool, lanes.len());
-    for lane in lanes.iter().filter(|lane| lane.state != LaneState::Active).take(LANES_TOLD) {
-        let reason = lane.reason.as_deref().unwrap_or("no reason was given");
-        trouble.push_str(&format!("; lane {} is {}: {reason}", checksummed(&lane.signer), lane.state));
+    let mut trouble = format!("no lane of pool {} has room", job.pool);
+    for lane in lanes.iter().take(LANES_TOLD) {
+        let state = match (lane.state, &lane.reason) {
+            (LaneState::Active, _) => {
+                let oldest = lane.oldest_open_seconds.map_or_else(String::new, |old| format!(", the oldest for {}", age(old)));
+                format!("full, {} of {} open{oldest}", lane.next_nonce - lane.latest_nonce, lane.width)
+            }
+            (state, reason) => format!("{state}: {}", reason.as_deref().unwrap_or("no reason was given")),
+        };
+        trouble.push_str(&format!("; lane {} is {state}", checksummed(&lane.signer)));
+    }
+    if lanes.len() > LANES_TOLD {
+        trouble.push_str(&format!("; and {} more", lanes.len() - LANES_TOLD));
     }
     Some((trouble, command))
 }
@@ -197,7 +262,7 @@ fn processing(job: &Job, around: &Around) -> (String, Next) {
     }
 }
 
-fn submitted(job: &Job, transaction: Option<&Transaction>) -> (String, Next) {
+fn submitted(transaction: Option<&Transaction>, around: &Around) -> (String, Next) {
     let Some(t) = transaction else {
         return (
             "it is submitted, but no transaction is on record: this must not be".into(),
@@ -220,13 +285,12 @@ fn submitted(job: &Job, transaction: Option<&Transaction>) -> (String, Next) {
         LineageState::Broadcast | LineageState::Replaced => {
             let answer = t.last_answer.as_deref().unwrap_or("none");
             let sends = format!("sent {} times, the last answer was {answer}", t.sends);
-            let confirmations = job.transaction.as_ref().map_or(0, |nonce| nonce.confirmations);
-            let action = if confirmations > 0 {
-                format!("it is settled at TX_CONFIRMATIONS; it has {confirmations}")
-            } else {
-                "it is mined and reaches TX_CONFIRMATIONS; until then it is sent again, dearer when it is stuck".into()
+            let why = format!("it was sent at {place} for {} now: {sends}", age(t.age_seconds));
+            let Some(newest) = &around.newest else {
+                return (why, next("it is mined and reaches TX_CONFIRMATIONS", None, Some(lane)));
             };
-            (format!("it was sent at {place} for {} now: {sends}", age(t.age_seconds)), next(action, None, Some(lane)))
+            let behind = matches!(newest.place, Some(Place::Behind)).then_some("; it waits for the nonces before it");
+            (why + behind.unwrap_or_default(), next(newest.next.text.clone(), newest.next.at, Some(lane)))
         }
         _ => (format!("{place} has ended as {}", t.state), next("the job is settled with it", None, Some(lane))),
     }
@@ -239,22 +303,24 @@ fn most_cost(t: &Transaction) -> Option<Wei> {
     t.value.0.checked_add(gas).map(Wei)
 }
 
-fn ended(job: &Job, state: JobState) -> (String, Next) {
+fn ended(job: &Job, state: JobState, around: &Around) -> (String, Next) {
     let nothing = |action: &str| next(action, None, None);
     let error = job.error.as_ref().map_or("no error was recorded", |error| error.detail.as_ref().unwrap_or(&error.title));
+    let newest = around.newest.as_ref();
+    let proof = newest.map_or_else(|| "its transaction is no longer on record".to_owned(), |newest| newest.why.clone());
+    // Whether a reorganisation may still undo it.
+    let then = newest.map_or("nothing", |newest| newest.next.text.as_str());
     match state {
-        JobState::Completed => ("a majority showed its receipt at TX_CONFIRMATIONS: it succeeded".into(), nothing("nothing")),
-        JobState::Reverted => {
-            (format!("it was mined and reverted: {error}"), nothing("nothing: the nonce is used up, new work needs a new job"))
-        }
+        JobState::Completed => (format!("a majority showed its receipt at TX_CONFIRMATIONS: {proof}"), nothing(then)),
+        JobState::Reverted => (format!("{proof}: {error}"), nothing(&format!("{then}; the nonce is used up, new work needs a new job"))),
         JobState::NotActionable => (format!("there was nothing to do: {error}"), nothing("nothing")),
         JobState::Cancelled if job.transaction.is_some() => {
-            ("it was cancelled: a no-op was mined at its nonce instead of it".into(), nothing("nothing"))
+            (format!("it was cancelled, a no-op was mined at its nonce instead of it: {proof}"), nothing(then))
         }
         JobState::Cancelled => ("it was cancelled before it owned a nonce".into(), nothing("nothing")),
         JobState::Dead => {
             let why = match job.transaction {
-                Some(_) => format!("its nonce was used up without it: {error}"),
+                Some(_) => format!("its nonce was used up without it: {error}; {proof}"),
                 None => format!("its last execution, number {}, failed: {error}", job.attempts),
             };
             (why, nothing("nothing by itself: it waits for an operator's decision"))

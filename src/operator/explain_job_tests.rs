@@ -1,9 +1,10 @@
 use super::super::jobs::{Delivery, Nonce, Problem};
+use super::super::ladder::Coming;
 use super::*;
 use chrono::TimeDelta;
 use entity::ids::{ExecutionToken, LaneId, LineageId, WorkerId};
 use entity::states::{AttemptOutcome, JobKind};
-use entity::values::{Address, Wei};
+use entity::values::{Address, Hash, Wei};
 use uuid::Uuid;
 
 const NOW: DateTime<Utc> = DateTime::UNIX_EPOCH;
@@ -46,6 +47,7 @@ fn lane(state: LaneState, free: i64) -> Lane {
         latest_nonce: 0,
         settled_nonce: 0,
         width: 16,
+        delegated: false,
         free,
         open: 16 - free,
         unsigned: 0,
@@ -55,7 +57,7 @@ fn lane(state: LaneState, free: i64) -> Lane {
 
 fn around() -> Around {
     let executor = Executor { budget: 8, worker: None, failures: 0, now: NOW };
-    Around { now: NOW, executor, live_workers: 1, lanes: vec![lane(LaneState::Active, 3)] }
+    Around { now: NOW, executor, live_workers: 1, lanes: vec![lane(LaneState::Active, 3)], given_back: None, newest: None }
 }
 
 fn transaction(state: LineageState) -> Transaction {
@@ -81,8 +83,19 @@ fn transaction(state: LineageState) -> Transaction {
         effective_gas_price: None,
         created_at: NOW - TimeDelta::seconds(75),
         ended_at: None,
+        replacements: 0,
+        noops: 0,
+        noop_reason: None,
+        noop_detail: None,
+        capped_at: None,
+        finalized_at: None,
         age_seconds: 75,
     }
+}
+
+fn explained(transaction: Transaction, place: Option<Place>, next: &str) -> explain_tx::Explanation {
+    let why = explain_tx::proven(&transaction);
+    explain_tx::Explanation { transaction, place, hashes: vec![], why, next: Coming::of("send", next), then: None, fees: None }
 }
 
 #[test]
@@ -105,8 +118,8 @@ fn a_job_that_nobody_can_take_names_the_reason_and_the_next_command() {
     full.lanes = vec![lane(LaneState::Active, 0), paused];
     let (why, next) = verdict(&job(JobState::Queued), None, &full);
     let told = format!(
-        "no lane of pool local:relayer has room: 1 of 2 are active and those are full; lane {} is paused: insufficient_funds",
-        checksummed(&Address([7; 20]))
+        "no lane of pool local:relayer has room; lane {signer} is full, 16 of 16 open, the oldest for 5s; lane {signer} is paused: insufficient_funds",
+        signer = checksummed(&Address([7; 20]))
     );
     assert!(why.ends_with(&told), "{why}");
     // The same once an execution was given back for it, before the next is due.
@@ -126,7 +139,7 @@ fn an_unpublished_delivery_and_a_later_run_are_told_apart() {
     let mut tried = around();
     tried.executor.failures = 3;
     let (why, next) = verdict(&unpublished, None, &tried);
-    assert!(why.ends_with("its delivery is not in Redis yet, 3 tries failed"), "{why}");
+    assert!(why.ends_with("its delivery is due for 1m30s and not in Redis yet, 3 tries failed"), "{why}");
     assert_eq!(next.command.as_deref(), Some("holdfast doctor"));
 
     let mut later = job(JobState::Queued);
@@ -174,8 +187,13 @@ fn a_submitted_job_names_its_nonce_and_leads_to_its_lane() {
     );
     assert_eq!(
         (next.action.as_str(), next.command),
-        ("it is settled at TX_CONFIRMATIONS; it has 3", Some(format!("holdfast lanes explain {signer}")))
+        ("it is mined and reaches TX_CONFIRMATIONS", Some(format!("holdfast lanes explain {signer}")))
     );
+    let mut ahead = around();
+    ahead.newest = Some(explained(transaction(LineageState::Broadcast), Some(Place::Behind), "the same bytes go again in 12s"));
+    let (why, next) = verdict(&sent, Some(&transaction(LineageState::Broadcast)), &ahead);
+    assert!(why.ends_with("; it waits for the nonces before it"), "{why}");
+    assert_eq!(next.action, "the same bytes go again in 12s");
 }
 
 #[test]
@@ -229,4 +247,35 @@ fn errors_are_grouped_and_the_newest_speaks_for_its_group() {
     let groups = grouped(&[execution(4, Some("rpc")), execution(3, None), execution(2, Some("funds")), execution(1, Some("rpc"))]);
     let told: Vec<_> = groups.iter().map(|group| (group.r#type.as_str(), group.count, group.detail.as_deref())).collect();
     assert_eq!(told, [("rpc", 2, Some("detail 4")), ("funds", 1, Some("detail 2"))]);
+}
+
+#[test]
+fn a_job_that_was_given_back_says_what_it_waits_for() {
+    let mut retry = job(JobState::Retry);
+    retry.attempts = 3;
+    for (error, told) in [
+        ("no_lane", "it waits for a lane: said so"),
+        ("fee_over_limit", "it waits for a lower price: said so"),
+        ("simulation_unavailable", "it waits for the endpoints, the call could not be simulated: said so"),
+        ("insufficient_funds", "it waits for money: said so"),
+        ("unfinished", "it was given back unharmed (unfinished): said so"),
+    ] {
+        let told_by = Around { given_back: Some((error.into(), "said so".into())), ..around() };
+        let (why, _) = verdict(&retry, None, &told_by);
+        assert!(why.starts_with(told), "{why}");
+    }
+}
+
+#[test]
+fn an_ended_job_names_its_proof_and_whether_it_can_still_be_undone() {
+    let mined = Transaction {
+        hash: Some(Hash([0xab; 32])),
+        block: Some(super::super::transactions::Block { number: 77, hash: Hash([0xcd; 32]) }),
+        ..transaction(LineageState::Mined)
+    };
+    let told_by = Around { newest: Some(explained(mined, None, "final in 3 blocks")), ..around() };
+    let (why, next) = verdict(&job(JobState::Completed), None, &told_by);
+    let proof = format!("{} was mined in block 77 ({}) and succeeded", Hash([0xab; 32]), Hash([0xcd; 32]));
+    assert_eq!(why, format!("a majority showed its receipt at TX_CONFIRMATIONS: {proof}"));
+    assert_eq!(next.action, "final in 3 blocks");
 }

@@ -1,29 +1,70 @@
-//! One signer's lanes, explained: the fence, what the chain has taken and settled, and the ladder of open nonces between them.
+//! One signer's lanes, explained: the fence, what the chain has taken and settled, the ladder of open nonces between them with what
+//! happens to each, and the signer's money. Asks Postgres only, and says how old that is.
 
+use super::ladder::{self, Coming, Ground, Place, Rung, Seen, blocks};
 use super::lanes::{self, Lane};
 use super::transactions::Transaction;
-use super::{Desk, Error, List, age};
+use super::{Desk, Error, List, age, seconds};
+use crate::actors::lane_funds;
+use crate::chain::FeeQuote;
 use crate::domain::encoding::checksummed;
-use crate::store::{standing, transactions};
+use crate::domain::funds::native;
+use crate::store::lanes::committed;
+use crate::store::{Reader, standing, transactions};
 use chrono::{DateTime, Utc};
-use entity::states::{LaneState, LineageState};
-use entity::values::Address;
+use entity::states::LaneState;
+use entity::values::{Address, Wei};
 use serde::Serialize;
 
 /// Most rungs that are shown of a ladder.
-const RUNGS_MAX: u32 = 500;
+const RUNGS_MAX: u32 = 200;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
     pub lane: Lane,
     /// The newest block that a majority had reached.
     pub head: Option<i64>,
+    pub head_age_seconds: Option<u64>,
+    /// What the next block asks for at least.
+    pub base_fee_per_gas_wei: Option<Wei>,
+    pub observed: Observed,
     pub why: String,
-    pub next: String,
+    pub next: Coming,
+    pub funds: Option<Funds>,
     /// The open nonces, lowest first: each waits for the ones before it.
     pub ladder: Vec<Rung>,
+    /// Open nonces above those that are shown.
+    pub ladder_left_off: i64,
     /// When the signer joined and left which pool of the chain, oldest first.
     pub memberships: Vec<Membership>,
+}
+
+/// The last look of a process at the lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Observed {
+    pub block: Option<i64>,
+    pub age_seconds: Option<u64>,
+    /// What the account has used up with what waits in a node's pool: a hint.
+    pub pending_nonce: Option<i64>,
+    /// Since when the chain waits for the latest nonce.
+    pub head_for_seconds: u64,
+    /// A process settles the lane now.
+    pub leased: bool,
+}
+
+/// The signer's money, as it was last seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Funds {
+    pub balance_wei: Wei,
+    pub balance_age_seconds: Option<u64>,
+    /// All that is open at its highest price, with the next dearer attempt.
+    pub required_wei: Wei,
+    /// Below this the lane takes no work.
+    pub floor_wei: Wei,
+    /// A lane that is paused for lack of money goes on at this balance.
+    pub resumes_at_wei: Wei,
+    /// What is missing: to the floor, or until it goes on.
+    pub missing_wei: Wei,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -35,25 +76,6 @@ pub struct Membership {
     pub at: DateTime<Utc>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Rung {
-    /// Where it stands against the chain.
-    pub place: Place,
-    #[serde(flatten)]
-    pub transaction: Transaction,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Place {
-    /// The chain has taken the nonce at its newest block; TX_CONFIRMATIONS are to come.
-    Mined,
-    /// The one that the chain takes next.
-    Head,
-    /// Behind the head.
-    Behind,
-}
-
 /// # Errors
 /// `NotFound` when the signer has no lane, and see [`Error`].
 pub async fn explain(desk: &Desk, signer: Address) -> Result<List<Explanation>, Error> {
@@ -63,19 +85,40 @@ pub async fn explain(desk: &Desk, signer: Address) -> Result<List<Explanation>, 
     if lanes.is_empty() {
         return Err(Error::NotFound { what: "lane of", id: checksummed(&signer) });
     }
-    let (rows, heads, history) =
-        futures::try_join!(transactions::open(&db, Some(signer), RUNGS_MAX), standing::heads(&db), standing::memberships(&db, signer))?;
+    let (rows, seen, history) = futures::try_join!(
+        async { Ok::<_, Error>(transactions::ladder(&db, signer, RUNGS_MAX).await?) },
+        Seen::load(&db, signer),
+        async { Ok(standing::memberships(&db, signer).await?) }
+    )?;
+    let ids: Vec<_> = rows.iter().map(|row| row.id).collect();
+    let opened = ladder::opened(&db, &ids).await?;
     let now = desk.clock.now();
-    let mut open: Vec<_> = rows.into_iter().map(|row| Transaction::at(now, row)).collect();
+    let mut rows = rows;
     let mut items = Vec::with_capacity(lanes.len());
     for lane in lanes {
-        let mine;
-        (mine, open) = open.into_iter().partition::<Vec<_>, _>(|transaction| transaction.chain_id == lane.chain_id);
-        let ladder: Vec<_> = mine.into_iter().map(|transaction| Rung { place: place(&lane, transaction.nonce), transaction }).collect();
-        let head = heads.iter().find(|head| head.chain_id == lane.chain_id).map(|head| head.number);
-        let (why, next) = verdict(&lane, &ladder);
-        let memberships = history.iter().filter(|one| one.chain_id == lane.chain_id).map(membership).collect();
-        items.push(Explanation { lane, head, why, next, ladder, memberships });
+        let ground = seen.ground(&lane, &desk.chains, now);
+        let (mine, others): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.lane == lane.id);
+        rows = others;
+        let ladder: Vec<_> = mine
+            .into_iter()
+            .map(|row| (row.id, Transaction::at(now, row)))
+            .map(|(id, t)| ladder::rung(&ground, t, opened.get(&id)))
+            .collect();
+        let funds = funds(&db, &ground).await?;
+        let (why, next) = verdict(&ground, &ladder, funds.as_ref());
+        items.push(Explanation {
+            head: ground.head.map(|head| head.number),
+            head_age_seconds: ground.head.map(|head| seconds(head.age)),
+            base_fee_per_gas_wei: ground.base_fee(),
+            observed: observed(&ground),
+            why,
+            next,
+            funds,
+            ladder_left_off: (lane.open - i64::try_from(ladder.len()).unwrap_or(i64::MAX)).max(0),
+            ladder,
+            memberships: history.iter().filter(|one| one.chain_id == lane.chain_id).map(membership).collect(),
+            lane,
+        });
     }
     Ok(List::whole(items))
 }
@@ -84,124 +127,141 @@ fn membership(row: &standing::Membership) -> Membership {
     Membership { pool: row.pool.clone(), change: row.change.clone(), by: row.actor.clone(), at: row.at }
 }
 
-fn place(lane: &Lane, nonce: i64) -> Place {
-    match nonce.cmp(&lane.latest_nonce) {
-        std::cmp::Ordering::Less => Place::Mined,
-        std::cmp::Ordering::Equal => Place::Head,
-        std::cmp::Ordering::Greater => Place::Behind,
+fn observed(ground: &Ground<'_>) -> Observed {
+    ground.sight.map_or_else(Observed::default, |sight| Observed {
+        block: sight.block,
+        age_seconds: sight.age.map(seconds),
+        pending_nonce: sight.pending,
+        head_for_seconds: seconds(sight.head_for),
+        leased: sight.leased,
+    })
+}
+
+/// The sums are those by which the lane is paused; a signer has one lane a chain.
+async fn funds(db: &Reader, ground: &Ground<'_>) -> Result<Option<Funds>, Error> {
+    let (Some(settings), Some(sight), Some((market, tx_type))) = (ground.settings, ground.sight, ground.head.and_then(|head| head.market))
+    else {
+        return Ok(None);
+    };
+    let Some(balance) = sight.balance else { return Ok(None) };
+    let fees = FeeQuote { base_fee: market.base_fee, priority_fee: market.priority_fee, tx_type };
+    let price = lane_funds::price(fees, settings);
+    let committed = committed(db, ground.lane.id, ground.lane.latest_nonce, price, &lane_funds::too_many()).await?;
+    let money = lane_funds::money(balance, &committed, price, settings);
+    let (floor, resumes_at) = (money.effective_floor(), money.resumes_at());
+    let wanted = if lane_funds::is_unfunded(ground.lane.state, ground.lane.reason.as_deref()) { resumes_at } else { floor };
+    Ok(Some(Funds {
+        balance_wei: balance,
+        balance_age_seconds: sight.balance_age.map(seconds),
+        required_wei: money.required(),
+        floor_wei: floor,
+        resumes_at_wei: resumes_at,
+        missing_wei: Wei(wanted.0.saturating_sub(balance.0)),
+    }))
+}
+
+fn verdict(ground: &Ground<'_>, ladder: &[Rung], funds: Option<&Funds>) -> (String, Coming) {
+    let lane = ground.lane;
+    let reason = lane.reason.as_deref().unwrap_or("no reason was given");
+    let mut why = match lane.state {
+        LaneState::Active if lane.free > 0 => {
+            format!("it takes work: {} before the window of {} is full", more(lane.free), lane.width)
+        }
+        LaneState::Active => {
+            format!("its window of {} is full: nonces {} to {} are open", lane.width, lane.latest_nonce, lane.next_nonce - 1)
+        }
+        state => format!("it is {state} and takes no work: {reason}"),
+    };
+    if lane.delegated {
+        why.push_str("; the sender has delegated itself (EIP-7702), so nodes keep one nonce of it at a time");
+    }
+    if let Some(sight) = ground.sight.filter(|sight| !sight.leased && lane.state != LaneState::Retired) {
+        let look = sight.age.map_or_else(|| "it was never looked at".into(), |old| format!("the last look was {} ago", age(seconds(old))));
+        why.push_str(&format!("; no process settles it now, {look}"));
+        if lane.open > 0 {
+            let next = Coming::of("unattended", "nothing, until a process that has the key runs and settles it");
+            return (why, Coming { command: Some("holdfast workers list".into()), ..next });
+        }
+    }
+    (why, next(ground, ladder, funds))
+}
+
+/// What an operator has to do comes before what the lane does by itself.
+fn next(ground: &Ground<'_>, ladder: &[Rung], funds: Option<&Funds>) -> Coming {
+    let lane = ground.lane;
+    let signer = checksummed(&lane.signer);
+    match lane.state {
+        LaneState::Frozen => Coming {
+            command: Some("docs/operations.md, HoldfastFinalityViolated".into()),
+            ..Coming::of(
+                "frozen",
+                "nothing is ended or priced until an operator has decided whether the chain or the endpoints were wrong; bytes that are not \
+                 due for a price are still sent",
+            )
+        },
+        LaneState::Paused if lane_funds::is_unfunded(lane.state, lane.reason.as_deref()) => {
+            let amount = funds.filter(|funds| funds.missing_wei > Wei::ZERO).map_or_else(
+                || format!("send native currency to {signer}: it goes on by itself"),
+                |funds| {
+                    format!(
+                        "send at least {} ({} wei) to {signer}: at a balance of {} it goes on by itself",
+                        native(funds.missing_wei),
+                        funds.missing_wei,
+                        native(funds.resumes_at_wei)
+                    )
+                },
+            );
+            Coming::of("top_up", amount)
+        }
+        LaneState::Drained => Coming {
+            command: Some(format!("holdfast jobs signer-retire-check {signer}")),
+            ..Coming::of("nothing", "nothing by itself: it can be retired, or taken back by holdfast jobs signer-undrain")
+        },
+        LaneState::Retired => Coming::of("nothing", "nothing: it never takes work again"),
+        LaneState::Active | LaneState::Paused | LaneState::Draining => of_ladder(lane, ladder),
     }
 }
 
-fn verdict(lane: &Lane, ladder: &[Rung]) -> (String, String) {
-    let why = match lane.state {
-        LaneState::Active if lane.free > 0 => {
-            format!("it takes work: {} more nonces fit before the window of {} is full", lane.free, lane.width)
-        }
-        LaneState::Active => format!("its window is full: nonces {} to {} are open", lane.latest_nonce, lane.next_nonce - 1),
-        state => format!("it is {state} and takes no work: {}", lane.reason.as_deref().unwrap_or("no reason was given")),
-    };
+fn of_ladder(lane: &Lane, ladder: &[Rung]) -> Coming {
     let Some(head) = ladder.iter().find(|rung| rung.place == Place::Head) else {
-        let mined = ladder.iter().filter(|rung| rung.place == Place::Mined).count();
-        return match (mined, lane.next_nonce - lane.latest_nonce) {
-            (0, 0) => (why, "nothing is open".into()),
-            (0, _) => (
-                why,
-                format!("nonce {} is next on the chain but not open here: the lane's settling finds out what took it", lane.latest_nonce),
-            ),
-            _ => (why, format!("{mined} nonces are mined and wait for TX_CONFIRMATIONS")),
-        };
+        return without_head(lane, ladder);
     };
-    let (t, old) = (&head.transaction, age(head.transaction.age_seconds));
-    let next = match t.state {
-        LineageState::Allocated => format!("nonce {} is reserved for {old} and not signed: holdfast jobs explain {}", t.nonce, t.job),
-        LineageState::Signed => format!("nonce {} is signed for {old} and was never sent: the next look at the lane sends it", t.nonce),
-        _ => format!(
-            "nonce {} is with the chain for {old}, sent {} times, last answer {}: all others wait for it",
-            t.nonce,
-            t.sends,
-            t.last_answer.as_deref().unwrap_or("none")
+    let nonce = head.transaction.nonce;
+    let behind = ladder.iter().filter(|rung| rung.place == Place::Behind).count();
+    let others = match behind {
+        0 => String::new(),
+        1 => "; 1 other waits behind it".into(),
+        behind => format!("; {behind} others wait behind it"),
+    };
+    Coming { text: format!("nonce {nonce} comes first: {}{others}", head.next.text), ..head.next.clone() }
+}
+
+fn without_head(lane: &Lane, ladder: &[Rung]) -> Coming {
+    let mined: Vec<_> = ladder.iter().filter(|rung| rung.place == Place::Mined).collect();
+    match (mined.first(), lane.next_nonce - lane.latest_nonce) {
+        (None, 0) => Coming::of("nothing", "nothing is open"),
+        (None, _) => Coming::of(
+            "unaccounted",
+            format!("nonce {} is next on the chain but not open here: the lane's settling finds out what took it", lane.latest_nonce),
         ),
-    };
-    (why, next)
+        (Some(first), _) => {
+            let told = match first.next.in_blocks {
+                Some(left) if left > 0 => format!("{} mined: the first ends in at most {}", all(mined.len()), blocks(left)),
+                _ => format!("{} mined: {}", all(mined.len()), first.next.text),
+            };
+            Coming { text: told, ..first.next.clone() }
+        }
+    }
+}
+
+fn all(count: usize) -> String {
+    if count == 1 { "1 nonce is".into() } else { format!("{count} nonces are") }
+}
+
+fn more(count: i64) -> String {
+    if count == 1 { "1 more nonce fits".into() } else { format!("{count} more nonces fit") }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use entity::ids::{JobId, LaneId, LineageId};
-    use entity::values::Wei;
-    use uuid::Uuid;
-
-    fn lane() -> Lane {
-        Lane {
-            id: LaneId(1),
-            chain_id: 1,
-            pool: "local:relayer".into(),
-            signer: Address([7; 20]),
-            state: LaneState::Active,
-            reason: None,
-            next_nonce: 8,
-            latest_nonce: 5,
-            settled_nonce: 4,
-            width: 16,
-            free: 13,
-            open: 4,
-            unsigned: 0,
-            oldest_open_seconds: None,
-        }
-    }
-
-    fn rung(lane: &Lane, nonce: i64, state: LineageState) -> Rung {
-        let transaction = Transaction {
-            id: LineageId(Uuid::nil()),
-            job: JobId(Uuid::nil()),
-            chain_id: 1,
-            signer: lane.signer,
-            nonce,
-            state,
-            hash: None,
-            to: Address([1; 20]),
-            value: Wei::ZERO,
-            gas_limit: 21_000,
-            max_fee_per_gas: None,
-            max_priority_fee_per_gas: None,
-            attempts: 1,
-            sends: 3,
-            last_sent_at: None,
-            last_answer: None,
-            block: None,
-            gas_used: None,
-            effective_gas_price: None,
-            created_at: chrono::DateTime::UNIX_EPOCH,
-            ended_at: None,
-            age_seconds: 65,
-        };
-        Rung { place: place(lane, nonce), transaction }
-    }
-
-    #[test]
-    fn the_nonce_that_all_others_wait_for_is_named() {
-        let lane = lane();
-        let ladder: Vec<_> = (4..8).map(|nonce| rung(&lane, nonce, LineageState::Broadcast)).collect();
-        assert_eq!(ladder.iter().map(|rung| rung.place).collect::<Vec<_>>(), [Place::Mined, Place::Head, Place::Behind, Place::Behind]);
-        let (why, next) = verdict(&lane, &ladder);
-        assert_eq!(why, "it takes work: 13 more nonces fit before the window of 16 is full");
-        assert_eq!(next, "nonce 5 is with the chain for 1m5s, sent 3 times, last answer none: all others wait for it");
-    }
-
-    #[test]
-    fn a_hole_at_the_head_is_told_and_so_is_rest() {
-        let mut lane = lane();
-        let (_, next) = verdict(&lane, &[rung(&lane, 6, LineageState::Broadcast)]);
-        assert!(next.starts_with("nonce 5 is next on the chain but not open here"), "{next}");
-        lane.next_nonce = 5;
-        assert_eq!(verdict(&lane, &[]).1, "nothing is open");
-        assert_eq!(verdict(&lane, &[rung(&lane, 4, LineageState::Broadcast)]).1, "1 nonces are mined and wait for TX_CONFIRMATIONS");
-    }
-
-    #[test]
-    fn a_paused_lane_gives_its_reason() {
-        let lane = Lane { state: LaneState::Paused, reason: Some("a stranger used nonce 5".into()), free: 0, ..lane() };
-        assert_eq!(verdict(&lane, &[]).0, "it is paused and takes no work: a stranger used nonce 5");
-    }
-}
+#[path = "explain_lane_tests.rs"]
+mod tests;

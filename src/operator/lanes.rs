@@ -1,6 +1,7 @@
 //! Lanes and signers, as lists: the ones in trouble first.
 
 use super::{Desk, Error, List, seconds};
+use crate::domain::window;
 use crate::store::standing::{self, Load};
 use crate::store::{Reader, lanes};
 use entity::ids::LaneId;
@@ -23,7 +24,9 @@ pub struct Lane {
     pub latest_nonce: i64,
     /// The same at TX_CONFIRMATIONS.
     pub settled_nonce: i64,
+    /// How many nonces may be open past the latest: one where the sender has delegated itself (EIP-7702).
     pub width: i32,
+    pub delegated: bool,
     /// How many more plans it could take now.
     pub free: i64,
     pub open: i64,
@@ -34,7 +37,8 @@ pub struct Lane {
 
 impl Lane {
     pub(super) fn new(row: lanes::Lane, load: Option<&Load>) -> Self {
-        let room = i64::from(row.width) - (row.next_nonce - row.latest_nonce);
+        let width = window::effective(row.width, row.delegated);
+        let room = i64::from(width) - (row.next_nonce - row.latest_nonce);
         Self {
             free: if row.state == LaneState::Active { room.max(0) } else { 0 },
             open: load.map_or(0, |load| load.open),
@@ -49,7 +53,8 @@ impl Lane {
             next_nonce: row.next_nonce,
             latest_nonce: row.latest_nonce,
             settled_nonce: row.settled_nonce,
-            width: row.width,
+            width,
+            delegated: row.delegated,
         }
     }
 }

@@ -7,7 +7,9 @@ pub mod doctor;
 pub mod drains;
 pub mod explain_job;
 pub mod explain_lane;
+pub mod explain_tx;
 pub mod jobs;
+pub mod ladder;
 pub mod lanes;
 pub mod overview;
 pub mod queues;
@@ -33,6 +35,8 @@ pub struct Desk {
     db: Db,
     clock: Arc<dyn Clock>,
     limits: Limits,
+    /// What is set of the chains, where something is foretold; empty in a process that knows none.
+    chains: Arc<[config::Chain]>,
 }
 
 /// Past these an operator is told.
@@ -76,7 +80,13 @@ impl Limits {
 impl Desk {
     #[must_use]
     pub fn new(db: Db, limits: Limits) -> Self {
-        Self { db, clock: Arc::new(SystemClock), limits }
+        Self { db, clock: Arc::new(SystemClock), limits, chains: Arc::default() }
+    }
+
+    /// With what the operator set of the chains.
+    #[must_use]
+    pub fn knowing(self, chains: &[config::Chain]) -> Self {
+        Self { chains: chains.into(), ..self }
     }
 
     /// For a command that runs beside the service: two connections, and no waiting in its queue.

@@ -26,6 +26,7 @@ fn lane(state: LaneState, oldest: Option<u64>) -> Lane {
         latest_nonce: 5,
         settled_nonce: 5,
         width: 16,
+        delegated: false,
         free: 12,
         open: 4,
         unsigned: 0,

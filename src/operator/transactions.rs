@@ -1,10 +1,11 @@
 //! Nonces and what was signed for them, as operators see them. Metadata only: there is no way to the bytes from here.
 
 use super::{Desk, Error, List, seconds};
+use crate::store::Reader;
 use crate::store::transactions::{self as rows, Attempt, Lineage};
 use chrono::{DateTime, Utc};
 use entity::ids::{JobId, LineageId};
-use entity::states::{AttemptPurpose, LineageState};
+use entity::states::{AttemptPurpose, LineageState, NoopReason};
 use entity::values::{Address, Hash, Wei};
 use serde::Serialize;
 use std::time::Duration;
@@ -36,6 +37,16 @@ pub struct Transaction {
     pub effective_gas_price: Option<Wei>,
     pub created_at: DateTime<Utc>,
     pub ended_at: Option<DateTime<Utc>>,
+    /// Attempts at the call after its first, and at the no-op.
+    pub replacements: i32,
+    pub noops: i32,
+    /// Why the nonce is to be used up by a transfer of nothing, and the words of a refusal.
+    pub noop_reason: Option<NoopReason>,
+    pub noop_detail: Option<String>,
+    /// Since when it stands at its price limit.
+    pub capped_at: Option<DateTime<Utc>>,
+    /// When its end was seen TX_REORG_LOOKBACK_BLOCKS deep.
+    pub finalized_at: Option<DateTime<Utc>>,
     /// Since it got its nonce, or from then until it ended.
     pub age_seconds: u64,
 }
@@ -92,6 +103,12 @@ impl Transaction {
             effective_gas_price: row.effective_gas_price,
             created_at: row.created_at,
             ended_at: row.ended_at,
+            replacements: row.replacements,
+            noops: row.noops,
+            noop_reason: row.noop_reason,
+            noop_detail: row.noop_detail,
+            capped_at: row.capped_at,
+            finalized_at: row.finalized_at,
             age_seconds: since(row.created_at, row.ended_at.unwrap_or(now)),
         }
     }
@@ -137,20 +154,26 @@ pub async fn list(desk: &Desk, filter: Filter) -> Result<List<Transaction>, Erro
     Ok(List::whole(rows.into_iter().map(|row| Transaction::at(now, row)).collect()))
 }
 
+/// The rows that an id names; at least one.
+pub(super) async fn named(db: &Reader, id: &str) -> Result<Vec<Lineage>, Error> {
+    let found: Vec<_> = match (id.parse::<Hash>(), Uuid::try_parse(id)) {
+        (Ok(hash), _) => rows::by_hash(db, hash).await?.into_iter().collect(),
+        (_, Ok(id)) => rows::by_id(db, id).await?,
+        _ => return Err(Error::Invalid("transaction", "must be its id, the id of its job, or a hash".into())),
+    };
+    if found.is_empty() {
+        return Err(Error::NotFound { what: "transaction", id: id.to_owned() });
+    }
+    Ok(found)
+}
+
 /// The transactions that an id names: a transaction's own, that of its job, or a hash.
 ///
 /// # Errors
 /// `Invalid` when it is none of these, `NotFound` when there is none.
 pub async fn show(desk: &Desk, id: &str) -> Result<List<Detail>, Error> {
     let db = desk.reader();
-    let found = match (id.parse::<Hash>(), Uuid::try_parse(id)) {
-        (Ok(hash), _) => rows::by_hash(&db, hash).await?.into_iter().collect(),
-        (_, Ok(id)) => rows::by_id(&db, id).await?,
-        _ => return Err(Error::Invalid("transaction", "must be its id, the id of its job, or a hash".into())),
-    };
-    if found.is_empty() {
-        return Err(Error::NotFound { what: "transaction", id: id.to_owned() });
-    }
+    let found = named(&db, id).await?;
     let now = desk.clock.now();
     let mut items = Vec::with_capacity(found.len());
     for row in found {

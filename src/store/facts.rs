@@ -1,6 +1,7 @@
 //! What the service asks Postgres about itself: the schema, the login, and the bounded figures that gauges and `status` show.
 
 use super::{Db, Error, Reader};
+use crate::domain::fees::{Quote, TxType};
 use entity::states::JobState;
 use entity::values::Hash;
 use std::time::Duration;
@@ -124,13 +125,16 @@ pub async fn needed_journal_keys(db: &Reader) -> Result<Vec<String>, Error> {
     rows.iter().map(|row| Ok(row.try_get("", "key_id")?)).collect()
 }
 
-/// Notes the newest block of a chain that a majority has reached.
+/// Notes the newest block of a chain that a majority has reached, and what the market asks for there.
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn note_head(db: &Db, chain_id: i64, number: i64, hash: Hash) -> Result<(), Error> {
-    let sql = "INSERT INTO holdfast.heads AS h (chain_id, number, hash) VALUES ($1, $2, $3)
-               ON CONFLICT (chain_id) DO UPDATE SET number = $2, hash = $3, seen_at = now() WHERE h.number < $2 OR h.hash <> $3";
-    db.execute("note_head", sql, vec![chain_id.into(), number.into(), hash.into()]).await?;
+pub async fn note_head(db: &Db, chain_id: i64, number: i64, hash: Hash, market: Quote, tx_type: TxType) -> Result<(), Error> {
+    let sql = "INSERT INTO holdfast.heads AS h (chain_id, number, hash, base_fee, priority_fee, tx_type) VALUES ($1, $2, $3, $4, $5, $6)
+               ON CONFLICT (chain_id) DO UPDATE SET number = $2, hash = $3, seen_at = now(), base_fee = $4, priority_fee = $5, tx_type = $6
+               WHERE h.number < $2 OR h.hash <> $3 OR h.base_fee IS NULL";
+    let values =
+        vec![chain_id.into(), number.into(), hash.into(), market.base_fee.into(), market.priority_fee.into(), tx_type.code().into()];
+    db.execute("note_head", sql, values).await?;
     Ok(())
 }

@@ -9,6 +9,7 @@ use crate::domain::{job, lineage};
 use entity::ids::{JobId, LaneId, LineageId, WorkerId};
 use entity::states::{AttemptPurpose, JobKind, JobState, LineageState, NoopReason};
 use entity::values::{Hash, Wei};
+use sea_orm::QueryResult;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -49,42 +50,40 @@ fn seconds(value: f64) -> Duration {
 /// See [`Error`].
 pub async fn open(db: &Reader, lane: LaneId, from: i64, limit: u32) -> Result<Vec<Open>, Error> {
     let values = vec![lane.into(), from.into(), i64::from(limit).into()];
-    let rows = db.rows("open_lineages", include_str!("sql/open_lineages.sql"), values).await?;
-    rows.iter()
-        .map(|row| {
-            let hashes: Vec<Vec<u8>> = row.try_get("", "hashes")?;
-            let purposes: Vec<String> = row.try_get("", "purposes")?;
-            let mut attempts = Vec::with_capacity(hashes.len());
-            for (hash, purpose) in hashes.into_iter().zip(purposes) {
-                let hash = hash.try_into().map(Hash).map_err(|_| Error::Answer("a hash of a wrong length".into()))?;
-                attempts.push((hash, purpose.parse().map_err(|e: entity::states::UnknownWord| Error::Answer(e.to_string()))?));
-            }
-            let max_fee: Option<Wei> = row.try_get("", "max_fee")?;
-            let tip: Option<Wei> = row.try_get("", "tip")?;
-            Ok(Open {
-                lineage: row.try_get("", "id")?,
-                job: row.try_get("", "job_id")?,
-                nonce: row.try_get("", "nonce")?,
-                state: row.try_get("", "state")?,
-                sends: row.try_get("", "sends")?,
-                gas_limit: row.try_get("", "gas_limit")?,
-                replacements: row.try_get("", "replacements")?,
-                noops: row.try_get("", "noops")?,
-                priced_block: row.try_get("", "priced_block")?,
-                noop: row.try_get("", "noop_reason")?,
-                noop_detail: row.try_get("", "noop_detail")?,
-                last_answer: row.try_get("", "last_answer")?,
-                capped: row.try_get("", "capped")?,
-                age: seconds(row.try_get("", "age_seconds")?),
-                since_sent: row.try_get::<Option<f64>>("", "since_sent_seconds")?.map(seconds),
-                since_priced: row.try_get::<Option<f64>>("", "since_priced_seconds")?.map(seconds),
-                attempts,
-                tried: max_fee
-                    .zip(tip)
-                    .map(|(max_fee_per_gas, max_priority_fee_per_gas)| Price { max_fee_per_gas, max_priority_fee_per_gas }),
-            })
-        })
-        .collect()
+    db.rows("open_lineages", include_str!("sql/open_lineages.sql"), values).await?.iter().map(open_row).collect()
+}
+
+/// A row of open_lineages.sql, or of open_of.sql.
+pub(super) fn open_row(row: &QueryResult) -> Result<Open, Error> {
+    let hashes: Vec<Vec<u8>> = row.try_get("", "hashes")?;
+    let purposes: Vec<String> = row.try_get("", "purposes")?;
+    let mut attempts = Vec::with_capacity(hashes.len());
+    for (hash, purpose) in hashes.into_iter().zip(purposes) {
+        let hash = hash.try_into().map(Hash).map_err(|_| Error::Answer("a hash of a wrong length".into()))?;
+        attempts.push((hash, purpose.parse().map_err(|e: entity::states::UnknownWord| Error::Answer(e.to_string()))?));
+    }
+    let max_fee: Option<Wei> = row.try_get("", "max_fee")?;
+    let tip: Option<Wei> = row.try_get("", "tip")?;
+    Ok(Open {
+        lineage: row.try_get("", "id")?,
+        job: row.try_get("", "job_id")?,
+        nonce: row.try_get("", "nonce")?,
+        state: row.try_get("", "state")?,
+        sends: row.try_get("", "sends")?,
+        gas_limit: row.try_get("", "gas_limit")?,
+        replacements: row.try_get("", "replacements")?,
+        noops: row.try_get("", "noops")?,
+        priced_block: row.try_get("", "priced_block")?,
+        noop: row.try_get("", "noop_reason")?,
+        noop_detail: row.try_get("", "noop_detail")?,
+        last_answer: row.try_get("", "last_answer")?,
+        capped: row.try_get("", "capped")?,
+        age: seconds(row.try_get("", "age_seconds")?),
+        since_sent: row.try_get::<Option<f64>>("", "since_sent_seconds")?.map(seconds),
+        since_priced: row.try_get::<Option<f64>>("", "since_priced_seconds")?.map(seconds),
+        attempts,
+        tried: max_fee.zip(tip).map(|(max_fee_per_gas, max_priority_fee_per_gas)| Price { max_fee_per_gas, max_priority_fee_per_gas }),
+    })
 }
 
 /// A further attempt at a nonce.

@@ -1,10 +1,15 @@
 //! How things stand, where only operators ask: the load of each lane, the newest blocks, the budget and executor of a job.
 //! Reads only, all bounded by partial indexes; called by `operator`.
 
+use super::arrays::array;
+use super::settling::{self, Open};
 use super::{Error, Reader};
+use crate::domain::fees::{Quote, TxType};
 use chrono::{DateTime, Utc};
-use entity::ids::{JobId, LaneId, WorkerId};
-use entity::values::Address;
+use entity::ids::{JobId, LaneId, LineageId, WorkerId};
+use entity::states::AttemptOutcome;
+use entity::values::{Address, Wei};
+use sea_orm::QueryResult;
 use std::time::Duration;
 
 /// The open nonces of a lane, counted.
@@ -49,12 +54,16 @@ pub struct Head {
     pub number: i64,
     pub seen_at: DateTime<Utc>,
     pub age: Duration,
+    /// What the market asked for there, and the form of a transaction that the chain takes.
+    pub market: Option<(Quote, TxType)>,
 }
 
 /// # Errors
 /// See [`Error`].
 pub async fn heads(db: &Reader) -> Result<Vec<Head>, Error> {
-    let sql = "SELECT chain_id, number, seen_at, extract(epoch FROM now() - seen_at)::double precision AS age FROM holdfast.heads ORDER BY chain_id LIMIT 1000";
+    let sql =
+        "SELECT chain_id, number, seen_at, extract(epoch FROM now() - seen_at)::double precision AS age, base_fee, priority_fee, tx_type
+               FROM holdfast.heads ORDER BY chain_id LIMIT 1000";
     let rows = db.rows("heads", sql, vec![]).await?;
     rows.iter()
         .map(|row| {
@@ -63,6 +72,102 @@ pub async fn heads(db: &Reader) -> Result<Vec<Head>, Error> {
                 number: row.try_get("", "number")?,
                 seen_at: row.try_get("", "seen_at")?,
                 age: Duration::try_from_secs_f64(row.try_get("", "age")?).unwrap_or_default(),
+                market: market(row)?,
+            })
+        })
+        .collect()
+}
+
+fn market(row: &QueryResult) -> Result<Option<(Quote, TxType)>, Error> {
+    let (base_fee, priority_fee): (Option<Wei>, Option<Wei>) = (row.try_get("", "base_fee")?, row.try_get("", "priority_fee")?);
+    let quote = base_fee.zip(priority_fee).map(|(base_fee, priority_fee)| Quote { base_fee, priority_fee });
+    Ok(quote.zip(row.try_get::<Option<i16>>("", "tx_type")?.and_then(TxType::of)))
+}
+
+/// What the settling of a lane has last seen.
+#[derive(Clone, Copy, Debug)]
+pub struct Sight {
+    pub lane: LaneId,
+    /// What a pool has counted, with what waits in it: a hint.
+    pub pending: Option<i64>,
+    pub block: Option<i64>,
+    /// Since the chain was last counted.
+    pub age: Option<Duration>,
+    /// Since when the chain waits for the lane's latest nonce.
+    pub head_for: Duration,
+    pub balance: Option<Wei>,
+    pub balance_age: Option<Duration>,
+    /// Some process settles it now.
+    pub leased: bool,
+}
+
+/// Of the lanes of one signer.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn sights(db: &Reader, signer: Address) -> Result<Vec<Sight>, Error> {
+    let sql = "SELECT id, pending_nonce, observed_block, extract(epoch FROM now() - observed_at)::double precision AS age,
+                      extract(epoch FROM now() - head_since)::double precision AS head_for, balance,
+                      extract(epoch FROM now() - balance_at)::double precision AS balance_age, coalesce(lease_until > now(), false) AS leased
+               FROM holdfast.lanes WHERE signer = $1 ORDER BY id LIMIT 1000";
+    let rows = db.rows("lane_sights", sql, vec![signer.into()]).await?;
+    rows.iter()
+        .map(|row| {
+            let span = |name| Ok::<_, Error>(row.try_get::<Option<f64>>("", name)?.and_then(|s| Duration::try_from_secs_f64(s).ok()));
+            Ok(Sight {
+                lane: row.try_get("", "id")?,
+                pending: row.try_get("", "pending_nonce")?,
+                block: row.try_get("", "observed_block")?,
+                age: span("age")?,
+                head_for: span("head_for")?.unwrap_or_default(),
+                balance: row.try_get("", "balance")?,
+                balance_age: span("balance_age")?,
+                leased: row.try_get("", "leased")?,
+            })
+        })
+        .collect()
+}
+
+/// Open nonces by their ids, as the rounds of a lane see them.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn open_of(db: &Reader, ids: &[LineageId]) -> Result<Vec<Open>, Error> {
+    let rows = db.rows("open_of", include_str!("sql/open_of.sql"), vec![array(ids.iter().map(|id| id.0))]).await?;
+    rows.iter().map(settling::open_row).collect()
+}
+
+/// Executions that ended alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// None: it runs.
+    pub outcome: Option<AttemptOutcome>,
+    pub error: Option<String>,
+    pub count: i64,
+    pub last_at: DateTime<Utc>,
+    /// Of the newest.
+    pub detail: Option<String>,
+}
+
+/// The executions of a job by outcome and error, the newest group first. Served by job_attempts_pkey.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn outcomes(db: &Reader, job: JobId) -> Result<Vec<Outcome>, Error> {
+    let sql = "SELECT outcome, error_type, count(*) AS count, max(coalesce(finished_at, started_at)) AS last_at,
+                      (array_agg(detail ORDER BY number DESC))[1] AS detail
+               FROM (SELECT number, outcome, error_type, detail, started_at, finished_at FROM holdfast.job_attempts
+                     WHERE job_id = $1 ORDER BY number DESC LIMIT 10000) a
+               GROUP BY outcome, error_type ORDER BY max(number) DESC LIMIT 100";
+    let rows = db.rows("job_outcomes", sql, vec![job.into()]).await?;
+    rows.iter()
+        .map(|row| {
+            Ok(Outcome {
+                outcome: row.try_get("", "outcome")?,
+                error: row.try_get("", "error_type")?,
+                count: row.try_get("", "count")?,
+                last_at: row.try_get("", "last_at")?,
+                detail: row.try_get("", "detail")?,
             })
         })
         .collect()

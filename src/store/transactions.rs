@@ -4,7 +4,7 @@
 use super::{Error, Reader};
 use chrono::{DateTime, Utc};
 use entity::ids::{JobId, LaneId, LineageId};
-use entity::states::{AttemptPurpose, LineageState};
+use entity::states::{AttemptPurpose, LineageState, NoopReason};
 use entity::values::{Address, Hash, Wei};
 use sea_orm::QueryResult;
 use uuid::Uuid;
@@ -33,6 +33,14 @@ pub struct Lineage {
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
     pub ended_at: Option<DateTime<Utc>>,
+    pub replacements: i32,
+    pub noops: i32,
+    pub noop_reason: Option<NoopReason>,
+    pub noop_detail: Option<String>,
+    /// Since when it stands at its price limit.
+    pub capped_at: Option<DateTime<Utc>>,
+    /// When its end was seen too deep to be undone.
+    pub finalized_at: Option<DateTime<Utc>>,
     /// Signed so far.
     pub attempts: i64,
     pub newest_hash: Option<Hash>,
@@ -57,7 +65,7 @@ macro_rules! lineages {
         concat!(
             "SELECT l.id, l.job_id, l.lane_id, l.chain_id, l.signer, l.nonce, l.state, l.to_address, l.value, l.gas_limit, l.sends, l.last_sent_at,
              l.last_answer, l.mined_hash, l.block_number, l.block_hash, l.gas_used, l.effective_gas_price, l.proof, l.created_at, l.updated_at,
-             l.ended_at, a.attempts, a.hash AS newest_hash, a.max_fee, a.tip FROM holdfast.lineages l LEFT JOIN LATERAL (
+             l.ended_at, l.replacements, l.noops, l.noop_reason, l.noop_detail, l.capped_at, l.finalized_at, a.attempts, a.hash AS newest_hash, a.max_fee, a.tip FROM holdfast.lineages l LEFT JOIN LATERAL (
                  SELECT t.ordinal::bigint AS attempts, t.hash, t.max_fee_per_gas AS max_fee, t.max_priority_fee_per_gas AS tip
                  FROM holdfast.tx_attempts t WHERE t.lineage_id = l.id ORDER BY t.ordinal DESC LIMIT 1) a ON true ",
             $rest
@@ -90,6 +98,12 @@ fn lineage(row: &QueryResult) -> Result<Lineage, Error> {
         created_at: row.try_get("", "created_at")?,
         updated_at: row.try_get("", "updated_at")?,
         ended_at: row.try_get("", "ended_at")?,
+        replacements: row.try_get("", "replacements")?,
+        noops: row.try_get("", "noops")?,
+        noop_reason: row.try_get("", "noop_reason")?,
+        noop_detail: row.try_get("", "noop_detail")?,
+        capped_at: row.try_get("", "capped_at")?,
+        finalized_at: row.try_get("", "finalized_at")?,
         attempts: row.try_get::<Option<i64>>("", "attempts")?.unwrap_or_default(),
         newest_hash: row.try_get("", "newest_hash")?,
         newest_price: price.zip(row.try_get("", "tip")?),
@@ -110,6 +124,19 @@ pub async fn open(db: &Reader, signer: Option<Address>, limit: u32) -> Result<Ve
     );
     let sql = if signer.is_some() { of_one } else { all };
     db.rows("open_transactions", sql, vec![signer.into(), i64::from(limit).into()]).await?.iter().map(lineage).collect()
+}
+
+/// The open lineages of one signer's lanes, the lowest nonces of each. Served by lineages_open.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn ladder(db: &Reader, signer: Address, per_lane: u32) -> Result<Vec<Lineage>, Error> {
+    let sql = lineages!(
+        "WHERE l.id IN (SELECT o.id FROM holdfast.lanes n CROSS JOIN LATERAL (
+             SELECT x.id FROM holdfast.lineages x WHERE x.lane_id = n.id AND x.state IN ('allocated', 'signed', 'broadcast', 'replaced')
+             ORDER BY x.nonce LIMIT $2) o WHERE n.signer = $1) ORDER BY l.chain_id, l.nonce"
+    );
+    db.rows("ladder", sql, vec![signer.into(), i64::from(per_lane).into()]).await?.iter().map(lineage).collect()
 }
 
 /// The newest lineages of one signer by nonce, ended ones too. Served by lineages_one_per_nonce.

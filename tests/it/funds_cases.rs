@@ -1,6 +1,7 @@
 //! Money and windows: no nonce without the money for it, no more open nonces than the node keeps, and no operator's hand to go on.
 
 use crate::support::anvil::{CHAIN_ID, Mining, RECORDER};
+use crate::support::command;
 use crate::support::wait::{eventually, found};
 use crate::support::world::{Instance, POOL, SOON, Setup, World};
 use entity::values::Address;
@@ -141,6 +142,12 @@ async fn lanes_15_a_sender_that_becomes_delegated_with_ten_in_flight_goes_on_one
     world.anvil.ask("anvil_dropAllTransactions", json!([])).await;
     world.anvil.mine(1).await;
     eventually("the delegation is seen", SOON * 2, async || world.count("lanes WHERE delegated").await == 1).await;
+    let lane = command::data(&world, &["lanes", "explain", &signer.to_string()]).await["items"][0]["lane"].take();
+    assert_eq!(
+        (&lane["width"], &lane["delegated"], &lane["free"]),
+        (&json!(1), &json!(true), &json!(0)),
+        "what counts is told, not what is configured"
+    );
     world.accept_records(&all, 3).await;
     mine_all(&world, SOON * 3, async |next, fence| {
         assert!(fence - next <= 1.max(10 - next), "the fence is at {fence} and the chain at {next}");

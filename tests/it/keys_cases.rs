@@ -532,6 +532,7 @@ async fn jrn_14_commands_and_admin_api_show_the_journal_without_its_bytes() {
     for arguments in [
         vec!["tx", "show", &lineage],
         vec!["tx", "show", &hash],
+        vec!["tx", "explain", &hash],
         vec!["tx", "list"],
         vec!["jobs", "show", &id],
         vec!["jobs", "explain", &id],
@@ -542,7 +543,13 @@ async fn jrn_14_commands_and_admin_api_show_the_journal_without_its_bytes() {
         }
     }
     assert!(told[0].contains("test-1") && told[0].contains(&hash), "the row itself is shown: {}", told[0]);
-    for path in [format!("transactions/{lineage}"), "transactions".into(), format!("jobs/{id}"), format!("lanes/{signer}")] {
+    for path in [
+        format!("transactions/{lineage}"),
+        format!("transactions/{lineage}/explain"),
+        "transactions".into(),
+        format!("jobs/{id}"),
+        format!("lanes/{signer}"),
+    ] {
         let answer =
             world.client.get(format!("{}/admin/v1/{path}", all.admin)).bearer_auth(&world.admin_token).send().await.expect("an answer");
         assert_eq!(answer.status().as_u16(), 200, "{path}");

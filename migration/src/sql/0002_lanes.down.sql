@@ -1,5 +1,6 @@
 ALTER TABLE holdfast.delivery_epochs DROP CONSTRAINT delivery_epochs_loss_is_whole, DROP COLUMN next_epoch, DROP COLUMN lost_at;
 DROP TABLE holdfast.retirement_proofs, holdfast.journal_keys, holdfast.lineage_revivals;
+ALTER TABLE holdfast.heads DROP CONSTRAINT heads_market_is_whole, DROP COLUMN base_fee, DROP COLUMN priority_fee, DROP COLUMN tx_type;
 DROP TRIGGER lanes_fence_follows_nonces ON holdfast.lanes;
 DROP TRIGGER lineages_ended_is_immutable ON holdfast.lineages;
 DROP TRIGGER lineages_signed_is_not_abandoned ON holdfast.lineages;

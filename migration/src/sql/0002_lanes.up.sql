@@ -51,6 +51,14 @@ ALTER TABLE holdfast.lanes
     -- The sender's code is a delegation (EIP-7702): nodes take one transaction in flight.
     ADD COLUMN delegated      boolean       NOT NULL DEFAULT false;
 
+-- What the market asked for at that block, so that whoever explains a lane need not ask the chain. Unknown until the next block.
+ALTER TABLE holdfast.heads
+    ADD COLUMN base_fee     numeric(78,0) CHECK (base_fee >= 0),
+    ADD COLUMN priority_fee numeric(78,0) CHECK (priority_fee >= 0),
+    -- EIP-2718, as of tx_attempts.
+    ADD COLUMN tx_type      smallint      CHECK (tx_type IN (0, 2)),
+    ADD CONSTRAINT heads_market_is_whole CHECK ((base_fee IS NULL) = (priority_fee IS NULL) AND (base_fee IS NULL) = (tx_type IS NULL));
+
 -- Ends that a reorganisation undid. Written by the guard below and by nobody else.
 CREATE TABLE holdfast.lineage_revivals (
     lineage_id   uuid        NOT NULL REFERENCES holdfast.lineages (id),

@@ -6,6 +6,7 @@ mod ends;
 mod lease;
 mod pushes;
 mod resize;
+pub mod rules;
 mod standing;
 
 use super::rpc_quorum::{self, Desk, View};
@@ -14,8 +15,6 @@ use super::{Beat, Stage, Wake, lane_funds, tx_journal};
 use crate::chain::BlockTag;
 use crate::domain::lane_round::{self, At, Consumed, OpenNonce};
 use crate::domain::quorum::Decision;
-use crate::domain::replacement::Unmined;
-use crate::domain::rpc_verdict::Class;
 use crate::store::lanes::{Lane, Leased, Observed};
 use crate::store::settling::Open;
 use crate::store::{self, Db};
@@ -119,7 +118,7 @@ impl Work {
         self.show(&lane, seen, pending, &open);
         let look = lane_funds::Round { db: &self.db, desk: &self.desk, lane: &lane, holder: self.holder, latest: seen.latest, view };
         let topped_up = self.funds.watch(&look).await?;
-        let nonces: Vec<OpenNonce<'_>> = open.iter().map(nonce).collect();
+        let nonces: Vec<OpenNonce<'_>> = open.iter().map(rules::nonce).collect();
         // What is frozen ends nothing and prices nothing; its bytes live on.
         if let Some(settled) = seen.settled.filter(|_| lane.state != LaneState::Frozen) {
             self.end(&lane, &open, &nonces, settled, view).await?;
@@ -199,21 +198,4 @@ fn number(value: u64) -> i64 {
 
 fn count(value: i32) -> u32 {
     u32::try_from(value).unwrap_or_default()
-}
-
-fn nonce(one: &Open) -> OpenNonce<'_> {
-    let unmined = Unmined {
-        state: one.state,
-        sends: count(one.sends),
-        age: one.age,
-        since_sent: one.since_sent,
-        since_priced: one.since_priced,
-        priced_block: one.priced_block.and_then(|block| u64::try_from(block).ok()),
-        tried: one.tried,
-        replacements: count(one.replacements),
-        noops: lane_round::noops(count(one.noops), &one.attempts),
-        noop: one.noop,
-        answer: one.last_answer.as_deref().and_then(|word| word.parse::<Class>().ok()),
-    };
-    OpenNonce { lineage: one.lineage, nonce: one.nonce, attempts: &one.attempts, capped: one.capped, unmined }
 }

@@ -1,11 +1,9 @@
 //! Gives open nonces what they need, the head of the lane first: the same bytes again, a dearer attempt, a no-op.
 
 use super::rpc_quorum::View;
-use super::{Work, number, resize, tx_journal};
+use super::{Work, number, resize, rules, tx_journal};
 use crate::chain::SendOutcome;
-use crate::domain::fees;
 use crate::domain::lane_round::{self, Look, OpenNonce};
-use crate::domain::replacement::Rules;
 use crate::domain::window;
 use crate::store;
 use crate::store::lanes::Lane;
@@ -27,12 +25,12 @@ impl Work {
     ) -> Result<(), store::Error> {
         let market = view.fees.market();
         let look = Look { state: lane.state, latest, head_for, block: view.reached, market, calm: self.desk.chain.calm() };
-        let (gas, rules): (HashMap<_, _>, _) = (rows.iter().map(|row| (row.lineage, row.gas_limit)).collect(), self.rules());
-        let width = if lane.delegated { lane.width.min(window::DELEGATED) } else { lane.width };
+        let settings = &self.desk.settings;
+        let gas: HashMap<_, _> = rows.iter().map(|row| (row.lineage, row.gas_limit)).collect();
+        let width = window::effective(lane.width, lane.delegated);
         let next = latest.unwrap_or(lane.latest_nonce);
-        let mut wanted = lane_round::wanted_by(open, &look, |one| match lane_round::held_back(one, next, width, rules.patience) {
-            Some(step) => Err(step),
-            None => Ok(self.at_gas(rules, gas.get(&one.lineage).copied().unwrap_or_default())),
+        let mut wanted = lane_round::wanted_by(open, &look, |one| {
+            rules::of(one, gas.get(&one.lineage).copied().unwrap_or_default(), next, width, settings)
         });
         if !wanted.give_up.is_empty() {
             let resize::Verdicts { mut sign, give_up } = self.resize(&wanted.give_up, open, view).await?;
@@ -64,29 +62,6 @@ impl Work {
         let unmined = |one: &&OpenNonce<'_>| latest.is_none_or(|latest| one.nonce >= latest);
         let Some(head) = open.iter().find(unmined) else { return Ok(()) };
         heeded(self.lane, self.journal.resend(self.lane, self.holder, &[head.lineage], "funded").await)
-    }
-
-    pub(super) fn rules(&self) -> Rules {
-        let settings = &self.desk.settings;
-        Rules {
-            stuck: settings.stuck,
-            patience: settings.reconcile,
-            bump_bps: settings.fee_bump_bps,
-            floor: settings.min_priority_fee,
-            limit: settings.max_fee_per_gas,
-            noop_limit: settings.noop_max_fee_per_gas,
-            max_replacements: settings.max_replacements,
-        }
-    }
-
-    /// The rules with the limit on a whole fee, at the gas of this nonce.
-    pub(super) fn at_gas(&self, rules: Rules, gas_limit: i64) -> Rules {
-        let (total, gas) = (self.desk.settings.max_total_fee, gas_limit.unsigned_abs());
-        Rules {
-            limit: fees::limit_at(gas, rules.limit, total),
-            noop_limit: fees::limit_at(gas.min(tx_journal::NOOP_GAS_MAX.unsigned_abs()), rules.noop_limit, total),
-            ..rules
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 //! leads nowhere is the nonce given up to a no-op.
 
 use super::rpc_quorum::View;
-use super::{Work, count};
+use super::{Work, count, rules};
 use crate::chain::{Call, SimulationError};
 use crate::domain::fees::{self, Raised};
 use crate::domain::gas::{self, Resized};
@@ -45,7 +45,7 @@ impl Work {
                 verdicts.give_up.push(give_up(format!("its gas limit of {} was given by the caller", call.gas_limit)));
                 continue;
             }
-            if one.unmined.replacements >= self.rules().max_replacements {
+            if one.unmined.replacements >= self.desk.settings.max_replacements {
                 verdicts.give_up.push(give_up("no further attempt is allowed".into()));
                 continue;
             }
@@ -74,7 +74,7 @@ impl Work {
     /// and every other does.
     fn priced(&self, one: &OpenNonce<'_>, limit: u64, view: View) -> Option<Priced> {
         let (tried, gas_limit) = (one.unmined.tried?, i64::try_from(limit).ok()?);
-        let rules = self.at_gas(self.rules(), gas_limit);
+        let rules = rules::at_gas(gas_limit, &self.desk.settings);
         let price = match fees::raised(tried, view.fees.market(), rules.bump_bps, rules.floor, rules.limit) {
             Raised::To(price) => price,
             _ => tried,

@@ -88,6 +88,7 @@ pub const ROUTES: &[Line] = &[
     (Method::POST, "/jobs/{id}/cancel", || web::post().to(jobs::cancel::cancel)),
     (Method::GET, "/transactions", || web::get().to(transactions::list)),
     (Method::GET, "/transactions/{id}", || web::get().to(transactions::get)),
+    (Method::GET, "/transactions/{id}/explain", || web::get().to(transactions::explain)),
     (Method::GET, "/lanes", || web::get().to(lanes::list)),
     (Method::GET, "/lanes/{signer}", || web::get().to(lanes::get)),
     (Method::GET, "/signers", || web::get().to(signers::list)),

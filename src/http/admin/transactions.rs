@@ -3,6 +3,7 @@
 use super::State;
 use super::query::Query;
 use crate::http::problem::{Kind, Problem, ProblemBody};
+use crate::operator::explain_tx;
 use crate::operator::transactions::{self, Filter};
 use actix_web::web::Path;
 use actix_web::{HttpRequest, HttpResponse};
@@ -51,4 +52,19 @@ pub async fn list(state: State, request: HttpRequest) -> Result<HttpResponse, Pr
 )]
 pub async fn get(state: State, id: Path<String>) -> Result<HttpResponse, Problem> {
     Ok(HttpResponse::Ok().json(transactions::show(&state.desk, &id).await?))
+}
+
+#[utoipa::path(
+    get, path = "/admin/v1/transactions/{id}/explain", tag = "operators", operation_id = "explainTransaction", security(("admin_token" = [])),
+    params(("id" = String, Path, description = "of the transaction or of its job, or a hash")),
+    responses(
+        (status = 200, description = "where it stands on its lane, what it offers and may still offer, what comes next and when", body = serde_json::Value),
+        (status = 404, description = "there is none", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 401, description = "no valid token", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 403, description = "no ADMIN_TOKEN is configured", body = ProblemBody, content_type = "application/problem+json"),
+        (status = 503, description = "not now", body = ProblemBody, content_type = "application/problem+json"),
+    ),
+)]
+pub async fn explain(state: State, id: Path<String>) -> Result<HttpResponse, Problem> {
+    Ok(HttpResponse::Ok().json(explain_tx::explain(&state.desk, &id).await?))
 }
