@@ -22,6 +22,7 @@ mod it {
     mod first_steps;
     mod funds_cases;
     mod invariants;
+    mod gap_cases;
     mod keys_cases;
     mod lane_rows;
     mod lease_cases;

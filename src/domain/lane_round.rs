@@ -11,7 +11,7 @@ use super::{fees, job, lineage, window};
 use entity::ids::LineageId;
 use entity::states::{AttemptPurpose, LaneState};
 use entity::values::Hash;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::time::Duration;
 
@@ -242,6 +242,24 @@ pub fn held_back(one: &OpenNonce<'_>, latest: i64, width: i32, patience: Duratio
     }
     let has_room = ahead < i64::from(width) && one.unmined.since_sent.is_none_or(|since| since >= patience);
     Some(if has_room { Step::Send } else { Step::Wait })
+}
+
+/// Most nonces that are taken for gaps. No reorganisation undoes more strangers than this: what looks like it is another chain under the same id.
+const GAPS: i64 = 64;
+
+/// The nonces from the one that the chain waits for up to the fence that nobody owns, once it has waited for `patience`. Strangers used them up, the fence
+/// followed, and a reorganisation undid that: what stands behind them is never mined unless they are used up again. `open` are the nonces with an owner.
+#[must_use]
+pub fn gaps(open: &[i64], latest: i64, fence: i64, head_for: Option<Duration>, patience: Duration) -> Vec<i64> {
+    if fence - latest > GAPS + i64::try_from(open.len()).unwrap_or(i64::MAX) || head_for.is_none_or(|waited| waited < patience) {
+        return Vec::new();
+    }
+    // Behind a head with an owner nothing is decided: it will be mined, and the next round sees the gap at the head.
+    if open.contains(&latest) {
+        return Vec::new();
+    }
+    let owned: HashSet<i64> = open.iter().copied().collect();
+    (latest..fence).filter(|nonce| !owned.contains(nonce)).collect()
 }
 
 /// A block with ends of the lane in it.

@@ -116,3 +116,15 @@ fn what_the_node_had_no_room_for_goes_again_inside_the_window_only() {
     assert_eq!(refused(5, Class::Ok), None);
     assert_eq!((refused(6, Class::AccountQueueCap), refused(7, Class::AccountQueueCap)), (Some(Step::Send), Some(Step::Wait)));
 }
+
+#[test]
+fn a_gap_is_what_the_chain_waits_for_and_nobody_owns() {
+    let (long, patience) = (Some(Duration::from_secs(60)), Duration::from_secs(60));
+    assert_eq!(gaps(&[7, 8], 5, 9, long, patience), [5, 6]);
+    assert_eq!(gaps(&[6, 8], 5, 9, long, patience), [5, 7], "all of them at once");
+    assert!(gaps(&[5, 7], 5, 8, long, patience).is_empty(), "the head has an owner");
+    assert!(gaps(&[], 5, 5, long, patience).is_empty() && gaps(&[], 6, 5, long, patience).is_empty());
+    assert!(gaps(&[], 5, 6, Some(Duration::from_secs(59)), patience).is_empty() && gaps(&[], 5, 6, None, patience).is_empty());
+    assert!(gaps(&[], 0, 500, long, patience).is_empty(), "that is another chain");
+    assert_eq!(gaps(&[], 0, 64, long, patience).len(), 64);
+}

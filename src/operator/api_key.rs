@@ -4,6 +4,7 @@ use super::cancel::check;
 use super::{Desk, Error};
 use crate::domain::api_key::{self, Minted};
 use crate::store::audited::{self, Operator};
+use crate::store::settling::OWN_PROJECT;
 
 /// Makes a key of a project and writes down who did; the only time that its text is seen.
 ///
@@ -14,6 +15,9 @@ pub async fn create(desk: &Desk, project: &str, operator: (&str, &str)) -> Resul
     let first = project.bytes().next().is_some_and(|b| b.is_ascii_digit() || b.is_ascii_lowercase());
     if !first || project.len() > 63 || !project.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_lowercase() || b"_-".contains(&b)) {
         return Err(Error::Invalid("project", "must be 1 to 63 of a-z, 0-9, _ and -, and begin with a letter or digit".into()));
+    }
+    if project == OWN_PROJECT {
+        return Err(Error::Invalid("project", format!("{OWN_PROJECT} is the service's own, for jobs that it makes for itself")));
     }
     let minted = api_key::mint("live").map_err(|_| Error::NoRandomness)?;
     audited::create_key(&desk.db, &minted.id, project, minted.hash, Operator { id: operator.0, reason: operator.1 }).await?;

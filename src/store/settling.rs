@@ -127,6 +127,40 @@ pub async fn replace(db: &Db, lane: LaneId, holder: WorkerId, block: i64, batch:
     rows.iter().map(|row| Ok(row.try_get("", "lineage_id")?)).collect()
 }
 
+/// A nonce below the fence that nobody owns, and the job of the service that is to use it up.
+#[derive(Clone, Copy, Debug)]
+pub struct Gap {
+    pub nonce: i64,
+    pub job: JobId,
+    pub lineage: LineageId,
+    pub call_hash: Hash,
+}
+
+/// The project of jobs that the service makes for itself.
+pub const OWN_PROJECT: &str = "holdfast";
+/// Executions of such a job in one delivery; it owns its nonce from the start and never dies of them.
+const OWN_BUDGET: i32 = 8;
+
+/// Gives nonces that nobody owns to jobs of the service; says which.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn fill_gaps(db: &Db, lane: LaneId, holder: WorkerId, gaps: &[Gap], gas_limit: i64) -> Result<Vec<i64>, Error> {
+    let values = vec![
+        lane.into(),
+        holder.into(),
+        array(gaps.iter().map(|gap| gap.nonce)),
+        array(gaps.iter().map(|gap| gap.job.0)),
+        array(gaps.iter().map(|gap| gap.lineage.0)),
+        array(gaps.iter().map(|gap| gap.call_hash)),
+        OWN_PROJECT.into(),
+        gas_limit.into(),
+        OWN_BUDGET.into(),
+    ];
+    let rows = db.rows("fill_gaps", include_str!("sql/fill_gaps.sql"), values).await?;
+    rows.iter().map(|row| Ok(row.try_get("", "nonce")?)).collect()
+}
+
 /// Notes that nonces stand at their price limit, or no longer do.
 ///
 /// # Errors

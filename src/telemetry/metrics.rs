@@ -88,6 +88,7 @@ catalogue! {
     counter REPLACEMENT_CAPPED = "holdfast_tx_replacement_capped_total" { chain, signer } "Times nonces came to stand at the limit of price or count.";
     counter REORG_REVIVED = "holdfast_tx_reorg_revived_total" { chain } "Ends that a reorganisation undid and whose bytes are sent again.";
     counter FOREIGN_NONCE_USE = "holdfast_foreign_nonce_use_total" { chain, signer } "Nonces of a signer that were used up by a transaction that is not ours.";
+    counter GAP_FILLS = "holdfast_gap_fills_total" { chain, signer } "Nonces that nobody owned and that a transfer of nothing used up.";
     counter LANE_LEASES_LOST = "holdfast_lane_leases_lost_total" { chain, signer } "Times this process was silent for longer than the lease of a lane it settled, and another took over.";
     counter FINALITY_VIOLATIONS = "holdfast_finality_violations_total" { chain, signer } "Ends that were undone after TX_REORG_LOOKBACK_BLOCKS.";
 

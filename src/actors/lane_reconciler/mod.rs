@@ -3,6 +3,7 @@
 //! open nonces what they need: the same bytes again, a price, a no-op (`pushes.rs`). Loads, lets `domain` decide, and records through TxJournal.
 
 mod ends;
+mod gaps;
 mod lease;
 mod pushes;
 mod resize;
@@ -127,6 +128,9 @@ impl Work {
             self.send_head(&nonces, seen.latest).await?;
         }
         let head_for = lane_round::head_for(seen.latest, lane.latest_nonce, head_for);
+        if lane.state != LaneState::Frozen {
+            self.fill(&lane, &nonces, seen.latest, head_for).await?;
+        }
         self.push(&lane, &open, &nonces, seen.latest, head_for, view).await
     }
 
