@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help tools build demo dev test lint check-alerts bench clean-tools
+.PHONY: help tools build demo dev test soak lint check-alerts bench clean-tools
 
 CARGO ?= cargo
 # What a target passes on to the program: make demo ARGS='--jobs 1000'
@@ -31,11 +31,15 @@ dev: tools ## the whole service with its own Postgres, Redis and EVM node
 
 test: ## everything that must hold before a change lands: lint, all tests, alert rules
 	$(call say,tools)
-	@scripts/tools.sh postgres redis anvil promtool
+	@scripts/tools.sh postgres redis anvil promtool hardhat ethereumjs
 	@$(MAKE) --no-print-directory lint
 	$(call say,tests)
 	$(CARGO) test --workspace --locked
 	@$(MAKE) --no-print-directory check-alerts
+
+soak: tools ## ten minutes of everything that can go wrong at once; SOAK_SECONDS, SOAK_SEED
+	$(call say,soak)
+	$(CARGO) test --test holdfast --locked -- --ignored --exact soak::long --nocapture
 
 lint: ## formatting and clippy, warnings denied
 	$(call say,formatting)

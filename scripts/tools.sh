@@ -5,8 +5,9 @@
 #   .tools/bin/redis-server              Redis 7 or newer: the system's, or Debian's
 #   .tools/bin/anvil                     an EVM node
 #   .tools/bin/promtool                  checks of the alert rules; only the tests need it
+#   .tools/hardhat, .tools/ethereumjs    two more EVM nodes; only the tests need them
 #
-# Usage: scripts/tools.sh [postgres] [redis] [anvil] [promtool]     (no name: the first three)
+# Usage: scripts/tools.sh [postgres] [redis] [anvil] [promtool] [hardhat] [ethereumjs]     (no name: the first three)
 #
 # What is there is left alone, so a second run takes no time. Everything comes through the package clients as this
 # machine has them configured; what they fetch is checked against the sums below. Root may install what is missing
@@ -243,6 +244,29 @@ get_promtool() {
     "$tools/bin/promtool" --version >/dev/null 2>&1 || fail 'promtool was fetched but does not run'
 }
 
+# --- the other nodes ------------------------------------------------------------------------------------------------
+
+# get_node NAME PROGRAM SIZE: what tests/nodes/NAME locks, each package checked against its sum by npm; scripts of packages are not run.
+get_node() {
+    name=$1
+    program=$2
+    locked=$(sha256sum "$root/tests/nodes/$name/package-lock.json" | cut -d' ' -f1)
+    if [ "$(cat "$tools/$name/locked" 2>/dev/null)" = "$locked" ]; then return 0; fi
+    has npm || install_debian "fetching $name" npm
+    say "fetching $name ($3 on disk)"
+    mkdir -p "$work/$name"
+    cp "$root/tests/nodes/$name/package.json" "$root/tests/nodes/$name/package-lock.json" "$work/$name/"
+    (cd "$work/$name" && npm ci --silent --no-fund --no-audit --ignore-scripts >"$work/npm.log" 2>&1) || {
+        tail -n 5 "$work/npm.log" >&2
+        fail "npm ci in tests/nodes/$name"
+    }
+    [ -x "$work/$name/node_modules/.bin/$program" ] || fail "$name was fetched without its program $program"
+    printf '%s\n' "$locked" >"$work/$name/locked"
+    rm -rf "${tools:?}/$name"
+    mv "$work/$name" "$tools/$name"
+    say "$name is in .tools/$name"
+}
+
 # ------------------------------------------------------------------------------------------------------------------
 
 mkdir -p "$tools/bin"
@@ -261,6 +285,8 @@ for part in "$@"; do
     redis) get_redis ;;
     anvil) get_anvil ;;
     promtool) get_promtool ;;
-    *) fail "no such part: $part (postgres, redis, anvil, promtool)" ;;
+    hardhat) get_node hardhat hardhat '290 MB' ;;
+    ethereumjs) get_node ethereumjs ethereumjs '110 MB' ;;
+    *) fail "no such part: $part (postgres, redis, anvil, promtool, hardhat, ethereumjs)" ;;
     esac
 done

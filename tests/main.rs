@@ -11,6 +11,7 @@ mod properties;
 mod recovery;
 mod requirements_doc;
 mod simulation;
+mod soak;
 mod support;
 
 mod it {
@@ -30,12 +31,16 @@ mod it {
     mod outages;
     mod path;
     mod pool_rows;
+    mod release_cases;
     mod reorg_cases;
     mod replacement_cases;
     mod rpc_cases;
+    mod scenarios;
     mod schema_rows;
     mod secrecy;
     mod store;
+    mod strict_node;
+    mod waiting_cases;
 }
 
 // The tests of the delivery plane name these from the root.

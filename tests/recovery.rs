@@ -1,6 +1,8 @@
 //! A real process dies at each step in turn, and a fresh one finishes what it began: once, with the same bytes, without a gap.
 
-use crate::support::world::{SOON, World};
+use crate::support::anvil::Mining;
+use crate::support::wait::eventually;
+use crate::support::world::{SOON, Setup, World};
 use futures::StreamExt;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
@@ -57,12 +59,54 @@ async fn bytes(world: &World) -> Vec<(u64, String)> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn enq_06_enq_07_enq_08_jrn_whatever_the_step_at_which_a_process_dies_every_job_ends_once() {
     assert!(!holdfast::fail::POINTS.is_empty());
-    // Each death is a task of its own, so that one that fails names its point and the others still run.
-    let deaths = futures::stream::iter(holdfast::fail::POINTS.iter().map(|point| tokio::spawn(dies_at(point))));
-    let ended: Vec<_> = deaths.buffered(AT_ONCE).collect().await;
-    let failed: Vec<_> =
-        holdfast::fail::POINTS.iter().zip(ended).filter_map(|(point, end)| end.err().map(|error| format!("{point}: {error}"))).collect();
+    all_survive(holdfast::fail::POINTS, |point| tokio::spawn(dies_at(point))).await;
+}
+
+/// Each death is a task of its own, so that one that fails names its point and the others still run.
+async fn all_survive(points: &'static [&'static str], dies: impl Fn(&'static str) -> tokio::task::JoinHandle<()>) {
+    let ended: Vec<_> = futures::stream::iter(points.iter().map(|point| dies(point))).buffered(AT_ONCE).collect().await;
+    let failed: Vec<_> = points.iter().zip(ended).filter_map(|(point, end)| end.err().map(|error| format!("{point}: {error}"))).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// A price or a revival is what the process dies of; a fresh one goes on from what is stored.
+async fn dies_in_the_lane_at(point: &'static str) {
+    let setup = Setup { mining: Mining::OnDemand, ..Setup::default() };
+    let setup = setup.with("TX_STUCK_SECONDS", 1).with("TX_CONFIRMATIONS", 1).with("TX_REORG_LOOKBACK_BLOCKS", 8);
+    let world = World::with(setup).await;
+    let first = world.serve("all", &[("HOLDFAST_FAIL_POINT", point)]).await;
+    world.anvil.mine(10).await;
+    let ids = world.accept_records(&first, JOBS).await;
+    eventually("all are sent", SOON, async || world.count("jobs WHERE state = 'submitted'").await == JOBS as i64).await;
+    let first_bytes: HashSet<String> = bytes(&world).await.into_iter().map(|(_, hash)| hash).collect();
+    if point.starts_with("replacement") {
+        world.anvil.set_next_base_fee(10_000_000_000).await;
+        world.anvil.mine(1).await;
+    } else {
+        world.anvil.mine(1).await;
+        world.until_completed(SOON).await;
+        world.anvil.reorg(1, &[]).await;
+        world.anvil.drop_all_transactions().await;
+        world.anvil.mine(1).await;
+    }
+    assert_eq!(first.exit(SOON).await, -9, "{point}: {}", first.tail());
+    world.serve("all", &[]).await;
+    if point.starts_with("revival") {
+        eventually("the ends are undone", SOON, async || world.count("lineage_revivals").await == JOBS as i64).await;
+        assert_eq!(bytes(&world).await.len(), JOBS, "{point}: nothing new is signed");
+    }
+    world.mine_until_none("jobs WHERE finished_at IS NULL", SOON).await;
+    world.until_completed(SOON).await;
+    assert_eq!(world.rows("SELECT nonce FROM holdfast.lineages ORDER BY nonce").await, ["0", "1", "2"], "{point}: one nonce a job");
+    let stored: HashSet<String> = bytes(&world).await.into_iter().map(|(_, hash)| hash).collect();
+    assert!(stored.is_superset(&first_bytes) && ids.len() == JOBS, "{point}: no attempt is forgotten");
+    // That nothing is sent which is not stored is among the invariants.
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jrn_txr_a_process_that_dies_in_a_price_or_in_a_revival_leaves_what_another_finishes() {
+    all_survive(holdfast::fail::LANE_POINTS, |point| tokio::spawn(dies_in_the_lane_at(point))).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -64,12 +64,29 @@ fn a_row_names_a_test_or_says_why_there_is_none() {
 #[test]
 fn every_named_test_exists() {
     for Row { id, shown_by } in rows() {
-        for (path, name) in named_tests(&shown_by) {
-            let text = read(path);
-            // A rule file of Prometheus has no functions, only names.
-            let wanted = if path.ends_with(".rs") { format!("fn {name}(") } else { name.to_owned() };
-            assert!(text.contains(&wanted), "{id} names {path}::{name}, which is not there");
-        }
+        all_exist(&id, &shown_by);
+    }
+}
+
+fn all_exist(what: &str, cell: &str) {
+    for (path, name) in named_tests(cell) {
+        let text = read(path);
+        // A rule file of Prometheus has no functions, only names.
+        let wanted = if path.ends_with(".rs") { format!("fn {name}(") } else { name.to_owned() };
+        assert!(text.contains(&wanted), "{what} names {path}::{name}, which is not there");
+    }
+}
+
+#[test]
+fn every_fault_of_the_field_names_its_test() {
+    let text = read("docs/scenarios.md");
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("| ")).skip(2).collect();
+    assert_eq!(lines.len(), 18);
+    for line in lines {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").collect();
+        let [fault, shown_by] = cells[..] else { panic!("{line}") };
+        assert!(named_tests(shown_by).next().is_some() || shown_by.contains("later, with batches"), "{fault} names no test");
+        all_exist(fault, shown_by);
     }
 }
 

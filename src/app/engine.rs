@@ -232,7 +232,7 @@ impl Engine {
             return Ok(None);
         }
         probes.extend(lane_reconciler::start(stage, db, &journal, chains, &lanes, id));
-        let context = jobs::Context { chains: chains.clone(), lanes: allocators, journal };
+        let context = jobs::Context::new(chains.clone(), allocators, journal, queue.concurrency);
         let mut handle = worker::start(stage, db, delivery, queue, instance, id, jobs::run(context));
         probes.append(&mut handle.probes);
         Ok(Some(Relayer { id, handle }))

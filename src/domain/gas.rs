@@ -55,6 +55,27 @@ pub fn limit(given: Option<u64>, estimate: u64, buffer_bps: u32, data: &[u8], bo
     Ok(wanted.clamp(needed, most))
 }
 
+/// What a new estimate means for bytes that every node refuses for their gas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resized {
+    /// Another limit: worth another attempt at the same nonce.
+    To(u64),
+    /// The estimate asks for what was refused.
+    Same,
+    /// What it asks for fits in no transaction.
+    Never(OutOfBounds),
+}
+
+/// Compares what was refused with a fresh estimate.
+#[must_use]
+pub fn resized(refused: u64, estimate: u64, buffer_bps: u32, data: &[u8], bounds: Bounds) -> Resized {
+    match limit(None, estimate, buffer_bps, data, bounds) {
+        Ok(wanted) if wanted == refused => Resized::Same,
+        Ok(wanted) => Resized::To(wanted),
+        Err(out) => Resized::Never(out),
+    }
+}
+
 /// Zero and other bytes, which the chain prices apart.
 fn count(data: &[u8]) -> (u64, u64) {
     let zeros = data.iter().filter(|byte| **byte == 0).count() as u64;
@@ -97,6 +118,14 @@ mod tests {
             least(&vec![1; crate::domain::transaction::MAX_DATA_BYTES]),
             21_000 + 40 * crate::domain::transaction::MAX_DATA_BYTES as u64
         );
+    }
+
+    #[test]
+    fn refused_gas_is_tried_again_only_with_another_limit() {
+        assert_eq!(resized(30_000, 50_000, 1_000, &[], WIDE), Resized::To(55_000));
+        assert_eq!(resized(90_000, 50_000, 1_000, &[], WIDE), Resized::To(55_000), "too much is refused as well as too little");
+        assert_eq!(resized(55_000, 50_000, 1_000, &[], WIDE), Resized::Same);
+        assert!(matches!(resized(55_000, 17_000_000, 0, &[], WIDE), Resized::Never(OutOfBounds::Transaction { .. })));
     }
 
     #[test]

@@ -168,6 +168,8 @@ pub struct Priced {
     pub lineage: LineageId,
     pub purpose: AttemptPurpose,
     pub price: fees::Price,
+    /// In place of the gas limit that the nonce has.
+    pub gas_limit: Option<i64>,
 }
 
 /// What the lane looks like to its open nonces.
@@ -218,7 +220,7 @@ pub fn wanted_by(open: &[OpenNonce<'_>], look: &Look, of: impl Fn(&OpenNonce<'_>
         match step {
             Step::Send | Step::Capped { send: true } if wanted.send.len() < RESEND => wanted.send.push(one.lineage),
             Step::Sign { purpose, price } if wanted.sign.len() < SIGN => {
-                wanted.sign.push(Priced { lineage: one.lineage, purpose, price });
+                wanted.sign.push(Priced { lineage: one.lineage, purpose, price, gas_limit: None });
             }
             Step::GiveUp(class) => wanted.give_up.push((one.lineage, class)),
             Step::Wait | Step::Send | Step::Capped { .. } | Step::Sign { .. } => {}

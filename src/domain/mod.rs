@@ -14,6 +14,7 @@ pub mod job;
 pub mod lane_round;
 pub mod lineage;
 pub mod outlook;
+pub mod patience;
 pub mod quorum;
 pub mod replacement;
 pub mod retirement;

@@ -167,10 +167,10 @@ fn price_is_due(one: &Unmined, around: &Around, rules: &Rules, tried: Price) -> 
         return true;
     }
     match one.answer {
-        // More money per gas does not help who has none, takes a node's limit on the whole fee further away, and reaches nobody while
-        // the bytes do not leave or are not looked at.
+        // More money per gas does not help who has none, takes a node's limit on the whole fee further away, makes no other gas
+        // limit, and reaches nobody while the bytes do not leave or are not looked at.
         Some(Class::InsufficientFunds | Class::FeeCapExceeded | Class::ServiceUnavailable) => return false,
-        Some(class) if matches!(verdict(class), Verdict::HoldSameBytes) => return false,
+        Some(class) if class.is_about_gas() || matches!(verdict(class), Verdict::HoldSameBytes) => return false,
         Some(class) if refuses_price(class) && one.since_sent.is_some() => return true,
         _ => {}
     }

@@ -47,6 +47,7 @@ macro_rules! classes {
         pub enum Class { $($(#[$doc])* $name),+ }
 
         impl Class {
+
             pub const ALL: &'static [Self] = &[$(Self::$name),+];
 
             /// The word for metrics, logs and the classification table.
@@ -124,6 +125,13 @@ classes! {
 }
 
 impl Class {
+    /// The node refuses the bytes for their gas limit, and another limit may help.
+    #[must_use]
+    pub const fn is_about_gas(self) -> bool {
+        matches!(self, Self::GasIntrinsic | Self::GasBlockLimit | Self::GasTxCap)
+    }
+
+
     /// Whether the words of an endpoint can mean it; the others are found otherwise.
     #[must_use]
     pub const fn is_of_words(self) -> bool {

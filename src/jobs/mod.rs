@@ -3,6 +3,7 @@
 
 mod contract_call;
 mod transfer;
+mod waiting;
 
 use crate::actors::nonce_allocator::{self, Outcome, Plan};
 use crate::actors::rpc_quorum::{self, Desk};
@@ -19,6 +20,7 @@ use entity::values::{Address, Wei};
 use futures::FutureExt;
 use std::sync::Arc;
 use std::time::Duration;
+use waiting::Waiting;
 
 /// What a kind wants done on the chain. No nonce, no price, no signer yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,14 +36,23 @@ pub struct CallPlan {
 /// What jobs work with.
 #[derive(Clone)]
 pub struct Context {
-    pub chains: rpc_quorum::Handle,
-    pub lanes: nonce_allocator::Handle,
-    pub journal: tx_journal::Handle,
+    chains: rpc_quorum::Handle,
+    lanes: nonce_allocator::Handle,
+    journal: tx_journal::Handle,
+    waiting: Arc<Waiting>,
+}
+
+impl Context {
+    /// `hands` is QUEUE_CONCURRENCY.
+    #[must_use]
+    pub fn new(chains: rpc_quorum::Handle, lanes: nonce_allocator::Handle, journal: tx_journal::Handle, hands: usize) -> Self {
+        Self { chains, lanes, journal, waiting: Waiting::new(hands) }
+    }
 }
 
 /// Longest wait inside an execution for a block that gives a lane room.
 const BLOCK_WAIT: Duration = Duration::from_secs(3);
-/// Longest wait outside of one: for a lane with room, for a provider that answers, and for money.
+/// Longest wait outside of one, for a lane with room, a provider that answers, and money: while few of the pool wait.
 const LANE_WAIT: Duration = Duration::from_secs(10);
 const PROVIDER_WAIT: Duration = Duration::from_secs(15);
 const FUNDS_WAIT: Duration = Duration::from_secs(15);
@@ -51,7 +62,7 @@ const FUNDS_WAIT: Duration = Duration::from_secs(15);
 pub fn run(context: Context) -> Run {
     Arc::new(move |execution| {
         let context = context.clone();
-        async move { context.work(&execution).await }.boxed()
+        async move { context.spaced(&execution, context.work(&execution).await) }.boxed()
     })
 }
 
@@ -67,6 +78,16 @@ fn later(why: &'static str, detail: impl ToString, at_most: Duration) -> Ended {
 }
 
 impl Context {
+    /// The more of a pool are away, the longer each stays. What owns a nonce is waited for by its lane and comes back soon.
+    fn spaced(&self, execution: &Execution, ended: Ended) -> Ended {
+        match ended {
+            Ended::Later { why, detail, at_most } if execution.lineage.is_none() && at_most >= LANE_WAIT => {
+                Ended::Later { why, detail, at_most: self.waiting.leave(execution.chain_id, &execution.pool, at_most) }
+            }
+            other => other,
+        }
+    }
+
     async fn work(&self, execution: &Execution) -> Ended {
         if let Some((lineage, state)) = execution.lineage {
             return self.go_on(execution, lineage, state).await;
@@ -141,13 +162,17 @@ impl Context {
     }
 
     /// A lane with room. When none has any, the next block may make some: that is waited for once before the job is given back,
-    /// so that a long queue in front of a narrow lane does not go round and round through Postgres.
+    /// so that a long queue in front of a narrow lane does not go round and round through Postgres; by so many of a pool as leave hands for the others.
     async fn lane(&self, desk: &Desk, execution: &Execution) -> Result<Option<(LaneId, Address)>, store::Error> {
         let mut blocks = desk.watch();
         blocks.mark_unchanged();
         let first = self.lanes.deal(execution.chain_id, &execution.pool).await?;
-        if first.is_some() || tokio::time::timeout(BLOCK_WAIT, blocks.changed()).await.is_err() {
+        if first.is_some() {
             return Ok(first);
+        }
+        let Some(_seat) = self.waiting.sit(execution.chain_id, &execution.pool) else { return Ok(None) };
+        if tokio::time::timeout(BLOCK_WAIT, blocks.changed()).await.is_err() {
+            return Ok(None);
         }
         self.lanes.deal(execution.chain_id, &execution.pool).await
     }
@@ -180,6 +205,12 @@ async fn gas_and_price(desk: &Desk, signer: Address, plan: &CallPlan) -> Result<
         // What was asked for can be refused without asking a node.
         limit(0)?;
     }
+    let price = |limit| {
+        fees::first(view.fees.tx_type, view.fees.market(), settings.min_priority_fee, limit)
+            .map_err(|over| later("fee_over_limit", over, PROVIDER_WAIT))
+    };
+    // A market above the limit is known without asking a node, and all that wait would ask.
+    price(settings.max_fee_per_gas)?;
     let call = Call { from: signer, to: Some(plan.to), value: plan.value, data: plan.data.clone(), gas: plan.gas_limit };
     let simulated = desk.simulate(call).await.map_err(|error| match error {
         SimulationError::Reverted { reason, .. } => Ended::NotActionable { title: "The call reverts", detail: reason },
@@ -190,8 +221,7 @@ async fn gas_and_price(desk: &Desk, signer: Address, plan: &CallPlan) -> Result<
     })?;
     let gas_limit = limit(simulated.gas_estimate)?;
     let most = fees::limit_at(gas_limit, settings.max_fee_per_gas, settings.max_total_fee);
-    let price = fees::first(view.fees.tx_type, view.fees.market(), settings.min_priority_fee, most)
-        .map_err(|over| later("fee_over_limit", over, PROVIDER_WAIT))?;
+    let price = price(most)?;
     // Bounded by the protocol, far below the limit of the column.
     Ok((i64::try_from(gas_limit).unwrap_or(i64::MAX), price.max_fee_per_gas))
 }

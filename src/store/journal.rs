@@ -125,7 +125,10 @@ pub struct Stored {
     pub to: Address,
     pub value: Wei,
     pub data: Vec<u8>,
+    /// Of the newest attempt of the call.
     pub gas_limit: i64,
+    /// The caller gave it: nobody changes it.
+    pub gas_given: bool,
     pub noop: Option<NoopReason>,
     /// Signed so far.
     pub attempts: i32,
@@ -147,9 +150,11 @@ pub struct StoredBytes {
 /// # Errors
 /// See [`Error`].
 pub async fn stored(db: &Reader, lineages: &[LineageId]) -> Result<Vec<Stored>, Error> {
-    let sql = "SELECT l.id, l.job_id, l.lane_id, l.state, l.chain_id, l.signer, l.nonce, l.to_address, l.value, l.data, l.gas_limit, l.noop_reason, a.ordinal, a.hash, a.key_id, a.iv, a.ciphertext, a.tx_type
+    let sql = "SELECT l.id, l.job_id, l.lane_id, l.state, l.chain_id, l.signer, l.nonce, l.to_address, l.value, l.data, coalesce(g.gas_limit, l.gas_limit) AS gas_limit, l.noop_reason, j.gas_limit IS NOT NULL AS gas_given, a.ordinal, a.hash, a.key_id, a.iv, a.ciphertext, a.tx_type
                FROM holdfast.lineages l
                LEFT JOIN LATERAL (SELECT ordinal, hash, key_id, iv, ciphertext, tx_type FROM holdfast.tx_attempts WHERE lineage_id = l.id ORDER BY ordinal DESC LIMIT 1) a ON true
+               LEFT JOIN LATERAL (SELECT gas_limit FROM holdfast.tx_attempts WHERE lineage_id = l.id AND purpose <> 'noop' ORDER BY ordinal DESC LIMIT 1) g ON true
+               JOIN holdfast.jobs j ON j.id = l.job_id
                WHERE l.id = ANY ($1::uuid[]) ORDER BY l.lane_id, l.nonce";
     let rows = db.rows("stored_bytes", sql, vec![array(lineages.iter().map(|id| id.0))]).await?;
     rows.iter().map(stored_row).collect()
@@ -179,6 +184,7 @@ fn stored_row(row: &QueryResult) -> Result<Stored, Error> {
         value: row.try_get("", "value")?,
         data: row.try_get("", "data")?,
         gas_limit: row.try_get("", "gas_limit")?,
+        gas_given: row.try_get("", "gas_given")?,
         noop: row.try_get("", "noop_reason")?,
         attempts: row.try_get::<Option<i32>>("", "ordinal")?.unwrap_or_default(),
         bytes,

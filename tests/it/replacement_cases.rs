@@ -220,6 +220,43 @@ async fn n_07_bytes_that_are_refused_for_good_are_given_up_without_being_asked()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_that_are_refused_for_their_gas_are_signed_again_with_a_new_estimate_at_the_same_nonce() {
+    let world = World::with(setup()).await;
+    // What the nodes estimate at first is too little by the time that it is sent.
+    let low: Vec<_> = world.providers.iter().map(|provider| provider.reply("eth_estimateGas", json!({"result": "0x6000"}))).collect();
+    let refused = world.writer().reply(SEND, json!({"error": {"code": -32_000, "message": "intrinsic gas too low"}})).times(3);
+    let all = world.serve("all", &[]).await;
+    let id = world.accept(&all, &world.record()).await;
+    world.until_state(&id, "submitted").await;
+    low.into_iter().for_each(|rule| rule.lift());
+    eventually("another attempt is signed", SOON, async || world.count("tx_attempts").await == 2).await;
+    assert!(refused.applied() >= 3, "not at the first refusal");
+    let gas = world.rows("SELECT gas_limit, purpose FROM holdfast.tx_attempts ORDER BY ordinal").await;
+    let (first, second) = (gas[0].split_once('|').unwrap(), gas[1].split_once('|').unwrap());
+    assert!(first.0.parse::<u64>().unwrap() < second.0.parse::<u64>().unwrap() && second.1 == "replacement", "{gas:?}");
+    world.mine_until_none(OPEN, SOON).await;
+    world.until_completed(SOON).await;
+    assert_eq!(world.rows("SELECT nonce, noop_reason FROM holdfast.lineages").await, ["0|"], "one nonce, and no no-op");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gas_limit_that_the_caller_gave_is_not_changed_and_its_refusal_is_told() {
+    let world = World::with(setup()).await;
+    let refused = world.writer().reply(SEND, json!({"error": {"code": -32_000, "message": "intrinsic gas too low"}})).times(3);
+    let all = world.serve("all", &[]).await;
+    let mut job = world.record();
+    job["gas_limit"] = json!("100000");
+    let id = world.accept(&all, &job).await;
+    eventually("the no-op is wanted", SOON, async || world.count("lineages WHERE noop_reason = 'refused'").await == 1).await;
+    assert!(refused.applied() >= 3);
+    world.mine_until_none(OPEN, SOON).await;
+    let job = world.job(&all, &id).await;
+    assert!(job["error"]["detail"].as_str().is_some_and(|detail| detail.contains("given by the caller")), "{job}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn n_08_what_mines_decides_whether_a_job_was_cancelled() {
     for original_first in [true, false] {
         let world = World::with(setup().with("TX_STUCK_SECONDS", 600)).await;

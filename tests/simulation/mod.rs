@@ -7,7 +7,7 @@ mod chain;
 mod checks;
 mod plan;
 mod process;
-mod rng;
+pub mod rng;
 mod round;
 mod store;
 mod world;

@@ -23,10 +23,29 @@ pub enum Mining {
     OnDemand,
 }
 
+/// Which program plays the chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Node {
+    Anvil,
+    /// Holds replacements to 10 % on both fields, and keeps what the base fee has left behind.
+    Hardhat,
+    /// Keeps blocks that a fork has left, as a client of a real network does.
+    EthereumJs,
+}
+
+/// The folder that `make test` fetches the nodes into.
+fn tools() -> std::path::PathBuf {
+    let anvil = programs(&std::env::temp_dir(), true).anvil.expect("anvil");
+    anvil.ancestors().find(|folder| folder.ends_with(".tools")).expect("the folder of the tools").to_owned()
+}
+
+/// A node of a test's own, told what to do by the names that anvil and Hardhat share.
 pub struct Anvil {
     pub url: String,
     client: Client,
     process: Process,
+    prefix: &'static str,
+    engine: Option<super::ethereumjs::Engine>,
 }
 
 fn artefact() -> Value {
@@ -86,9 +105,58 @@ impl Anvil {
             tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok()
         })
         .await;
-        let anvil = Self { client: Client::new(&url), url, process };
-        anvil.ask("anvil_setCode", json!([RECORDER.to_string(), artefact()["deployedBytecode"]])).await;
-        anvil
+        Self { client: Client::new(&url), url, process, prefix: "anvil", engine: None }.with_recorder().await
+    }
+
+    /// Hardhat's node, on `mining` as anvil; `make test` fetches it.
+    pub async fn hardhat(mining: Mining) -> Self {
+        let tools = tools();
+        let port = free_port();
+        let interval = match mining {
+            Mining::Every(time) => time.as_millis(),
+            Mining::OnDemand => 0,
+        };
+        let config = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nodes/hardhat/config.cjs");
+        let scratch = std::env::temp_dir().join(format!("hardhat-{}-{port}", std::process::id()));
+        super::process::remove_at_the_end(&scratch);
+        let environment = [
+            ("HOME", scratch.display().to_string()),
+            ("SCRATCH", scratch.display().to_string()),
+            ("CHAIN_ID", CHAIN_ID.to_string()),
+            ("MINING_INTERVAL_MS", interval.to_string()),
+            ("HARDHAT_DISABLE_TELEMETRY_PROMPT", "true".to_owned()),
+            ("CI", "true".to_owned()),
+        ];
+        let environment = environment.map(|(name, value)| (name.to_owned(), value)).into();
+        // Hardhat insists on being started where it is installed.
+        let run = format!(
+            "cd '{}/hardhat' && exec node_modules/.bin/hardhat --config '{config}' node --hostname 127.0.0.1 --port {port}",
+            tools.display()
+        );
+        let process = Process::spawn("hardhat", "/bin/sh", ["-c", &run], &environment);
+        let url = format!("http://127.0.0.1:{port}");
+        eventually("Hardhat takes connections", Duration::from_secs(60), async || {
+            assert!(process.is_alive(), "Hardhat ended: is it there? make test fetches it\n{}", process.tail());
+            tokio::net::TcpStream::connect(("127.0.0.1", port)).await.is_ok()
+        })
+        .await;
+        Self { client: Client::new(&url), url, process, prefix: "hardhat", engine: None }.with_recorder().await
+    }
+
+    /// A client whose fork the test decides; `make test` fetches it. The signers have money from the first block on.
+    pub async fn ethereumjs(funded: &[Address]) -> Self {
+        let code = artefact()["deployedBytecode"].as_str().expect("code").to_owned();
+        let (process, url, engine) = super::ethereumjs::start(&tools(), CHAIN_ID, funded, (RECORDER, &code)).await;
+        Self { client: Client::new(&url), url, process, prefix: "ethereumjs", engine: Some(engine) }
+    }
+
+    async fn with_recorder(self) -> Self {
+        self.tell("setCode", json!([RECORDER.to_string(), artefact()["deployedBytecode"]])).await;
+        self
+    }
+
+    async fn tell(&self, what: &str, params: Value) {
+        self.ask(&format!("{}_{what}", self.prefix), params).await;
     }
 
     /// Nothing of the chain answers until it is thawed.
@@ -111,15 +179,18 @@ impl Anvil {
 
     pub async fn fund(&self, who: Address, ether: u64) {
         let wei = u128::from(ether) * 1_000_000_000_000_000_000;
-        self.ask("anvil_setBalance", json!([who.to_string(), format!("{wei:#x}")])).await;
+        self.tell("setBalance", json!([who.to_string(), format!("{wei:#x}")])).await;
     }
 
     pub async fn set_nonce(&self, who: Address, nonce: u64) {
-        self.ask("anvil_setNonce", json!([who.to_string(), format!("{nonce:#x}")])).await;
+        self.tell("setNonce", json!([who.to_string(), format!("{nonce:#x}")])).await;
     }
 
     pub async fn mine(&self, blocks: u64) {
-        self.ask("anvil_mine", json!([format!("{blocks:#x}")])).await;
+        if let Some(engine) = &self.engine {
+            return engine.mine(blocks).await;
+        }
+        self.tell("mine", json!([format!("{blocks:#x}")])).await;
     }
 
     pub async fn height(&self) -> u64 {
@@ -138,28 +209,32 @@ impl Anvil {
 
     /// Replaces the newest `depth` blocks by others, with these raw transactions at these places among them (0 is the lowest).
     pub async fn reorg(&self, depth: u64, transactions: &[(String, u64)]) {
+        if let Some(engine) = &self.engine {
+            assert!(transactions.is_empty(), "the blocks of this node have what its pool has");
+            return engine.reorg(usize::try_from(depth).unwrap()).await;
+        }
         self.ask("anvil_reorg", json!([depth, transactions])).await;
     }
 
     pub async fn drop_all_transactions(&self) {
-        self.ask("anvil_dropAllTransactions", json!([])).await;
+        self.tell("dropAllTransactions", json!([])).await;
     }
 
     pub async fn set_next_base_fee(&self, wei: u64) {
-        self.ask("anvil_setNextBlockBaseFeePerGas", json!([format!("{wei:#x}")])).await;
+        self.tell("setNextBlockBaseFeePerGas", json!([format!("{wei:#x}")])).await;
     }
 
     /// A transfer of nothing by `who` itself, past the program; mined with the next block.
     pub async fn use_nonce(&self, who: Address) {
-        self.ask("anvil_impersonateAccount", json!([who.to_string()])).await;
+        self.tell("impersonateAccount", json!([who.to_string()])).await;
         let transfer =
             json!([{"from": who.to_string(), "to": who.to_string(), "value": "0x0", "gas": "0x5208", "gasPrice": "0x174876e800"}]);
         self.ask("eth_sendTransaction", transfer).await;
-        self.ask("anvil_stopImpersonatingAccount", json!([who.to_string()])).await;
+        self.tell("stopImpersonatingAccount", json!([who.to_string()])).await;
     }
 
     pub async fn drop_transaction(&self, hash: Hash) {
-        self.ask("anvil_dropTransaction", json!([hash.to_string()])).await;
+        self.tell("dropTransaction", json!([hash.to_string()])).await;
     }
 
     pub async fn receipt(&self, hash: &str) -> Value {
@@ -170,7 +245,7 @@ impl Anvil {
     pub async fn set_failing(&self, failing: bool) {
         // The slot after `times` and `total`.
         let word = format!("0x{:064x}", u8::from(failing));
-        self.ask("anvil_setStorageAt", json!([RECORDER.to_string(), "0x2", word])).await;
+        self.tell("setStorageAt", json!([RECORDER.to_string(), "0x2", word])).await;
     }
 
     /// How often each id was recorded on the canonical chain.

@@ -2,6 +2,7 @@
 
 pub mod anvil;
 pub mod command;
+pub mod ethereumjs;
 pub mod http_wire;
 pub mod invariants;
 pub mod parts;

@@ -1,7 +1,7 @@
 //! World: everything one test needs and nobody else has. A database, a part of Redis (or one of its own), a chain with three
 //! providers in front of it, funded signers, an API key, and the real program as processes. `finish` checks the invariants.
 
-use super::anvil::{Anvil, CHAIN_ID, Mining, RECORDER, record_data};
+use super::anvil::{Anvil, CHAIN_ID, Mining, Node, RECORDER, record_data};
 use super::invariants;
 use super::parts::{self, Database, HOLDFAST, OwnRedis, Servers};
 use super::process::{Process, free_port};
@@ -29,6 +29,7 @@ const FINAL: [&str; 6] = ["completed", "not_actionable", "reverted", "dead", "qu
 
 /// What a world is to be like.
 pub struct Setup {
+    pub node: Node,
     pub lanes: usize,
     pub mining: Mining,
     pub hardfork: &'static str,
@@ -51,6 +52,7 @@ pub enum Redis {
 impl Default for Setup {
     fn default() -> Self {
         Self {
+            node: Node::Anvil,
             lanes: 1,
             mining: Mining::Every(Duration::from_millis(200)),
             hardfork: "prague",
@@ -159,14 +161,21 @@ impl World {
             Some(own) => own,
             None => parts::shared(),
         };
-        let (anvil, database) = tokio::join!(Anvil::start_at(setup.mining, setup.hardfork), servers.database());
+        let signers: Vec<Signer> = (0..setup.lanes).map(|_| signer()).collect();
+        let node = async {
+            match setup.node {
+                Node::Anvil => Anvil::start_at(setup.mining, setup.hardfork).await,
+                Node::Hardhat => Anvil::hardhat(setup.mining).await,
+                Node::EthereumJs => Anvil::ethereumjs(&signers.iter().map(|signer| signer.address).collect::<Vec<_>>()).await,
+            }
+        };
+        let (anvil, database) = tokio::join!(node, servers.database());
         let pool = PgPoolOptions::new().max_connections(3).connect(database.owner.expose_secret()).await.expect("the owner logs in");
         let mut providers = Vec::new();
         for host in PROVIDERS {
             providers.push(RpcProxy::start_on(host, &anvil.url).await);
         }
-        let signers: Vec<Signer> = (0..setup.lanes).map(|_| signer()).collect();
-        for signer in &signers {
+        for signer in signers.iter().filter(|_| setup.node != Node::EthereumJs) {
             anvil.fund(signer.address, 10_000).await;
             anvil.set_nonce(signer.address, setup.first_nonce).await;
         }

@@ -5,6 +5,7 @@
 mod ends;
 mod lease;
 mod pushes;
+mod resize;
 pub mod rules;
 mod standing;
 

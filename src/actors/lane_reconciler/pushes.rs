@@ -1,16 +1,15 @@
 //! Gives open nonces what they need, the head of the lane first: the same bytes again, a dearer attempt, a no-op.
 
 use super::rpc_quorum::View;
-use super::{Work, number, rules, tx_journal};
+use super::{Work, number, resize, rules, tx_journal};
 use crate::chain::SendOutcome;
 use crate::domain::lane_round::{self, Look, OpenNonce};
-use crate::domain::rpc_verdict::Class;
 use crate::domain::window;
 use crate::store;
 use crate::store::lanes::Lane;
 use crate::store::settling::Open;
 use crate::telemetry::metrics;
-use entity::ids::{LaneId, LineageId};
+use entity::ids::LaneId;
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -30,16 +29,18 @@ impl Work {
         let gas: HashMap<_, _> = rows.iter().map(|row| (row.lineage, row.gas_limit)).collect();
         let width = window::effective(lane.width, lane.delegated);
         let next = latest.unwrap_or(lane.latest_nonce);
-        let wanted = lane_round::wanted_by(open, &look, |one| {
+        let mut wanted = lane_round::wanted_by(open, &look, |one| {
             rules::of(one, gas.get(&one.lineage).copied().unwrap_or_default(), next, width, settings)
         });
         if !wanted.give_up.is_empty() {
-            let said = |(lineage, class): &(LineageId, Class)| (*lineage, format!("every endpoint answered {class}"));
-            let given_up: Vec<_> = wanted.give_up.iter().map(said).collect();
-            for (lineage, detail) in &given_up {
+            let resize::Verdicts { mut sign, give_up } = self.resize(&wanted.give_up, open, view).await?;
+            wanted.sign.append(&mut sign);
+            for (lineage, detail) in &give_up {
                 tracing::warn!(event = "tx_given_up", %lineage, lane = %self.lane, detail, "the bytes are refused for good: a no-op will use the nonce up");
             }
-            self.journal.give_up(self.lane, self.holder, &given_up).await?;
+            if !give_up.is_empty() {
+                self.journal.give_up(self.lane, self.holder, &give_up).await?;
+            }
         }
         if !wanted.capped.is_empty() && self.journal.note_capped(self.lane, self.holder, &wanted.capped).await? > 0 {
             metrics::REPLACEMENT_CAPPED.add(1, &[&self.desk.label(), &lane.signer.to_string()]);

@@ -47,7 +47,7 @@ impl Handle {
                 ordinal: one.attempts.saturating_add(1),
                 purpose: priced.purpose,
                 price: sealed.price,
-                gas_limit: gas(one, priced.purpose),
+                gas_limit: priced.gas_limit.unwrap_or_else(|| gas(one, priced.purpose)),
                 key_id: sealed.sealed.key_id,
                 iv: sealed.sealed.iv,
                 ciphertext: sealed.sealed.ciphertext,
@@ -79,6 +79,14 @@ impl Handle {
         let noted: Vec<_> = sent.iter().copied().zip(outcomes.iter().map(|outcome| outcome.class.as_str())).collect();
         store::journal::resent(&self.work.db, lane, holder, &noted).await?;
         Ok(outcomes)
+    }
+
+    /// What these nonces are for.
+    ///
+    /// # Errors
+    /// See [`store::Error`].
+    pub async fn calls(&self, lineages: &[LineageId]) -> Result<Vec<Stored>, store::Error> {
+        store::journal::stored(&self.work.db.reader(), lineages).await
     }
 
     /// The open nonces of a lane, lowest first.
@@ -200,7 +208,7 @@ pub(super) fn content(one: &Stored, purpose: AttemptPurpose) -> (Address, Wei, V
 fn draft(one: &Stored, priced: &Priced) -> Result<Draft, Error> {
     let number = |value: i64| u64::try_from(value).map_err(|_| Error::Sign("a negative number".into()));
     let (to, value, data) = content(one, priced.purpose);
-    let gas_limit = number(gas(one, priced.purpose))?;
+    let gas_limit = number(priced.gas_limit.unwrap_or_else(|| gas(one, priced.purpose)))?;
     let call = Unpriced { chain_id: number(one.chain_id)?, nonce: number(one.nonce)?, gas_limit, to, value, data };
     // Pools refuse a replacement of another type, whatever the chain has come to take meanwhile.
     let tx_type = one.bytes.as_ref().map_or(TxType::Eip1559, |bytes| bytes.tx_type);

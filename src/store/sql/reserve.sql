@@ -28,9 +28,9 @@ WITH lane AS (
     GROUP BY n.id, n.latest_nonce, n.balance
 ), committed AS (
     SELECT CASE WHEN r.balance IS NULL OR r.amount <= r.balance THEN 0 ELSE (
-        SELECT coalesce(sum(l.gas_limit * coalesce(a.max_fee, $10::numeric) + l.value), 0)
+        SELECT coalesce(sum(greatest(l.gas_limit, a.gas) * coalesce(a.max_fee, $10::numeric) + l.value), 0)
         FROM holdfast.lineages l
-        LEFT JOIN LATERAL (SELECT max(t.max_fee_per_gas) AS max_fee FROM holdfast.tx_attempts t WHERE t.lineage_id = l.id) a ON true
+        LEFT JOIN LATERAL (SELECT max(t.max_fee_per_gas) AS max_fee, max(t.gas_limit) AS gas FROM holdfast.tx_attempts t WHERE t.lineage_id = l.id) a ON true
         WHERE l.lane_id = r.id AND l.state IN ('allocated', 'signed', 'broadcast', 'replaced') AND l.nonce >= r.latest_nonce
     ) END AS amount
     FROM rough r
