@@ -25,7 +25,7 @@ pub enum Act {
     Sign { purpose: AttemptPurpose, price: super::fees::Price },
     /// At the limit of price or count: the best bytes again.
     SendCapped,
-    /// A no-op has to use the nonce up, because every endpoint refuses its bytes.
+    /// Every endpoint refuses its bytes: a no-op has to use the nonce up, or for their gas a new estimate gives other bytes.
     GiveUp(Class),
     /// Nothing, before the chain has taken earlier nonces.
     HeldBack,

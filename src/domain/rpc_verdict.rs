@@ -131,7 +131,6 @@ impl Class {
         matches!(self, Self::GasIntrinsic | Self::GasBlockLimit | Self::GasTxCap)
     }
 
-
     /// Whether the words of an endpoint can mean it; the others are found otherwise.
     #[must_use]
     pub const fn is_of_words(self) -> bool {

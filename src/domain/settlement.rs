@@ -165,4 +165,15 @@ mod tests {
             assert_eq!(loss(4, latest, Some(5), &[shown], false), Standing::Provisional, "nothing is decided in a storm");
         }
     }
+
+    #[test]
+    fn so_many_blocks_are_left_until_a_block_is_deep_and_not_one_less() {
+        for block in 95..105 {
+            for depth in 0..12 {
+                let left = blocks_left(block, 100, depth);
+                assert!(is_deep(block, 100 + left, depth), "{block} {depth}: {left}");
+                assert!(left == 0 || !is_deep(block, 100 + left - 1, depth), "{block} {depth}: {left}");
+            }
+        }
+    }
 }

@@ -209,7 +209,8 @@ fn waiting(job: &Job, around: &Around) -> (String, Next) {
 fn held_up(error: &str, detail: &str) -> String {
     match error {
         UNFUNDED => format!("it waits for money: {detail}"),
-        "no_lane" => format!("it waits for a lane: {detail}"),
+        // Why none has room is told of the lanes as they are now.
+        "no_lane" => "it waits for a lane".to_owned(),
         "fee_over_limit" => format!("it waits for a lower price: {detail}"),
         "simulation_unavailable" => format!("it waits for the endpoints, the call could not be simulated: {detail}"),
         "market_unknown" => format!("it waits for the endpoints: {detail}"),

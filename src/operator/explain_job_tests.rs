@@ -254,7 +254,7 @@ fn a_job_that_was_given_back_says_what_it_waits_for() {
     let mut retry = job(JobState::Retry);
     retry.attempts = 3;
     for (error, told) in [
-        ("no_lane", "it waits for a lane: said so"),
+        ("no_lane", "it waits for a lane; its delivery"),
         ("fee_over_limit", "it waits for a lower price: said so"),
         ("simulation_unavailable", "it waits for the endpoints, the call could not be simulated: said so"),
         ("insufficient_funds", "it waits for money: said so"),

@@ -264,6 +264,13 @@ impl Words<'_> {
                 ),
             ),
             Act::SendCapped => timed("send_at_limit", self.at_limit(&when)),
+            Act::GiveUp(class) if class.is_about_gas() => timed(
+                "resize",
+                format!(
+                    "every endpoint answers {class}: the call is estimated anew {when}; another gas limit is another attempt at the same \
+                     nonce, otherwise a no-op uses the nonce up"
+                ),
+            ),
             Act::GiveUp(class) => {
                 timed("give_up", format!("every endpoint answers {class}: the bytes are given up {when}, and a no-op uses the nonce up"))
             }

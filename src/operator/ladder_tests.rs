@@ -168,11 +168,11 @@ fn each_thing_that_may_come_has_its_words() {
     let cancelled = Open { noop: Some(NoopReason::Cancelled), ..open(5) };
     assert!(words(&lane, &cancelled).starts_with("a no-op of the same nonce is signed at the next look at the lane, at "));
     assert!(words(&lane, &cancelled).ends_with(" gwei: its job was cancelled"));
-    let refused = Open { last_answer: Some("gas_block_limit".into()), age: SECOND * 20, ..open(5) };
-    assert_eq!(
-        words(&lane, &refused),
-        "every endpoint answers gas_block_limit: the bytes are given up in 40s, and a no-op uses the nonce up"
-    );
+    let refused = Open { last_answer: Some("oversized".into()), age: SECOND * 20, ..open(5) };
+    assert_eq!(words(&lane, &refused), "every endpoint answers oversized: the bytes are given up in 40s, and a no-op uses the nonce up");
+    let gas = Open { last_answer: Some("gas_block_limit".into()), ..refused };
+    assert_eq!(told(&lane, &gas).next.act, "resize");
+    assert!(words(&lane, &gas).starts_with("every endpoint answers gas_block_limit: the call is estimated anew in 40s; another gas limit"));
     let unsigned = Open { tried: None, attempts: vec![], state: LineageState::Allocated, ..open(5) };
     assert!(words(&lane, &unsigned).starts_with("nothing is signed for it yet"));
     assert_eq!(words(&lane, &open(4)), "mined at or before block 100: it ends in at most 11 blocks (TX_CONFIRMATIONS 12)");

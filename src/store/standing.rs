@@ -239,3 +239,14 @@ pub async fn executor(db: &Reader, job: JobId) -> Result<Option<Executor>, Error
         })
         .transpose()
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn who_explains_a_nonce_sees_it_as_the_rounds_of_its_lane_do() {
+        let read = |sql: &'static str| {
+            sql.lines().filter(|line| !line.starts_with("--")).take_while(|line| !line.starts_with("WHERE")).collect::<Vec<_>>()
+        };
+        assert_eq!(read(include_str!("sql/open_of.sql")), read(include_str!("sql/open_lineages.sql")));
+    }
+}

@@ -261,7 +261,11 @@ async fn a_job_without_a_lane_names_the_lanes_and_why_none_has_room() {
     })
     .await;
     let why = job["why"].as_str().unwrap();
-    assert!(why.starts_with("it waits for a lane: ") && why.contains(" is full, 1 of 1 open, the oldest for "), "{why}");
+    assert!(
+        why.starts_with("it waits for a lane; no lane of pool local:relayer has room; lane 0x")
+            && why.contains(" is full, 1 of 1 open, the oldest for "),
+        "{why}"
+    );
     assert!(job["next"]["command"].as_str().unwrap().starts_with("holdfast lanes explain 0x"), "{job:#}");
     assert!(job["outcomes"].as_array().unwrap().iter().any(|one| one["error"] == "no_lane" && one["outcome"] == "snoozed"), "{job:#}");
     let text = words(&said(&world, &["jobs", "explain", &second], &[]).await);

@@ -25,7 +25,12 @@ pub(super) struct Verdicts {
 }
 
 impl Work {
-    pub(super) async fn resize(&self, refused: &[(LineageId, Class)], open: &[OpenNonce<'_>], view: View) -> Result<Verdicts, store::Error> {
+    pub(super) async fn resize(
+        &self,
+        refused: &[(LineageId, Class)],
+        open: &[OpenNonce<'_>],
+        view: View,
+    ) -> Result<Verdicts, store::Error> {
         let mut verdicts = Verdicts::default();
         let said = |class: Class| format!("every endpoint answered {class}");
         let (about_gas, others): (Vec<_>, Vec<_>) = refused.iter().copied().partition(|(_, class)| class.is_about_gas());
