@@ -9,6 +9,8 @@ use crate::domain::funds::{gwei, native};
 use crate::operator::age;
 use crate::operator::explain_lane::{self, Explanation, Funds};
 use crate::operator::lanes::{self, Lane};
+use crate::operator::retire::Chains;
+use crate::operator::thaw::{self, Thawed};
 use clap::Subcommand;
 use entity::states::LaneState;
 use entity::values::{Address, Wei};
@@ -22,6 +24,13 @@ pub enum Lanes {
     List,
     /// The ladder of nonces of a signer, and what it waits for
     Explain { address: Address },
+    /// Lets a frozen lane settle again: ends that a majority contradicts are undone and their bytes sent again
+    Thaw {
+        address: Address,
+        /// Say what would be undone, and change nothing
+        #[arg(long)]
+        dry_run: bool,
+    },
 }
 
 impl Lanes {
@@ -35,8 +44,30 @@ impl Lanes {
                 let list = session::at_desk(global, async |_, desk| explain_lane::explain(desk, address).await)?;
                 answer(global, "lanes.explain", &list, |page| list.items.iter().for_each(|lane| explain(page, lane)))?;
             }
+            Self::Thaw { address, dry_run } => {
+                let config = session::config_for_postgres(global)?;
+                let operator = session::operator(&config)?;
+                let list = session::at_desk_of(global, &config, async |config, desk| {
+                    thaw::thaw(desk, address, &Chains::Configured(&config.chains), dry_run, (operator, &global.reason)).await
+                })?;
+                answer(global, "lanes.thaw", &list, |page| list.items.iter().for_each(|lane| thawed(page, lane)))?;
+            }
         }
         Ok(Code::Done)
+    }
+}
+
+fn thawed(page: &mut Page, lane: &Thawed) {
+    let who = format!("{} on chain {}", checksummed(&lane.signer), lane.chain_id);
+    match lane.reopened {
+        Some(ends) => page.toned_line(format!("{who} is thawed: {ends} ends are provisional again, and its next round undoes them"), Tone::Good),
+        None => page.line(format!("{who} would be thawed")),
+    }
+    page.line(format!("it was frozen for {}", lane.reason));
+    let rows: Vec<_> = lane.undone.iter().map(|end| vec![cell(end.nonce), cell(end.job), cell(end.block), cell(end.hash)]).collect();
+    page.table(&["NONCE", "JOB", "BLOCK", "TRANSACTION"], &rows, "a majority contradicts no final end: all of them stand");
+    if lane.reopened.is_some() {
+        page.line(format!("it gives out no nonce yet; once `holdfast lanes explain {0}` is as it should be: holdfast jobs signer-undrain {0}", checksummed(&lane.signer)));
     }
 }
 

@@ -18,6 +18,7 @@ pub mod retire;
 pub mod rotate;
 pub mod rpc;
 pub mod schema;
+pub mod thaw;
 pub mod transactions;
 pub mod workers;
 

@@ -66,12 +66,17 @@ impl Chains<'_> {
         }
     }
 
-    /// The nonce that an account has used up, as a majority shows it at the newest block.
-    pub(super) async fn consumed(&self, id: i64, account: Address) -> Result<(&config::Chain, u64), Error> {
-        let (settings, chain) = self.connect(id).await.map_err(|why| match why {
+    /// A chain to ask, with its settings.
+    pub(super) async fn chain(&self, id: i64) -> Result<(&config::Chain, Arc<dyn Chain>), Error> {
+        self.connect(id).await.map_err(|why| match why {
             NoChain::Unknown => Error::Invalid("chain", format!("chain {id} is not configured here")),
             NoChain::Silent(told) => Error::Unavailable(told),
-        })?;
+        })
+    }
+
+    /// The nonce that an account has used up, as a majority shows it at the newest block.
+    pub(super) async fn consumed(&self, id: i64, account: Address) -> Result<(&config::Chain, u64), Error> {
+        let (settings, chain) = self.chain(id).await?;
         match chain.consumed_nonces(vec![account], BlockTag::Latest).await.pop() {
             Some(Decision::Agreed(nonce, _)) => Ok((settings, nonce)),
             _ => Err(Error::Unavailable(format!("no majority of chain {id} shows the nonce of {account}"))),

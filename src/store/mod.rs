@@ -23,6 +23,7 @@ mod reach;
 pub mod retirement;
 pub mod settling;
 pub mod standing;
+pub mod thaw;
 pub mod transactions;
 pub mod workers;
 

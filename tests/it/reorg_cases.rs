@@ -1,6 +1,7 @@
 //! Ends that a reorganisation undoes.
 
 use crate::support::anvil::Mining;
+use crate::support::command;
 use crate::support::wait::{eventually, found};
 use crate::support::world::{Instance, SOON, Setup, World};
 use entity::values::hex_from_bytes;
@@ -133,7 +134,7 @@ async fn g_04_a_transaction_that_a_reorganisation_puts_below_the_head_is_found()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reorganisation_past_the_lookback_freezes_the_lane_and_decides_nothing() {
+async fn a_reorganisation_past_the_lookback_freezes_the_lane_until_an_operator_thaws_it() {
     let world = World::with(setup(1)).await;
     let (all, ids) = mined(&world, 1).await;
     world.anvil.mine(1).await;
@@ -150,5 +151,37 @@ async fn a_reorganisation_past_the_lookback_freezes_the_lane_and_decides_nothing
     assert!(reason.as_str().unwrap().starts_with("finality_violated"), "{reason}");
     assert!(world.metric(&all, "holdfast_finality_violations_total", &[]).await >= 1.0);
     assert_eq!(world.state(&ids[0]).await, "completed", "what was told as final is for people to correct");
-    world.instances().iter().for_each(|instance| instance.kill9());
+
+    // Without a majority nobody is let back in.
+    let urls: Vec<&str> = world.providers.iter().map(|provider| provider.url.as_str()).collect();
+    let reads = urls.join(",");
+    let chain = [("RPC_URL", urls[0]), ("RPC_READ_URLS", reads.as_str()), ("TX_REORG_LOOKBACK_BLOCKS", "6")];
+    let signer = world.signers[0].address.to_string();
+    let dead: Vec<_> = world.providers[1..].iter().map(|provider| provider.status("*", 503)).collect();
+    let (code, told) = command::run(&world, &["lanes", "thaw", &signer, "--reason", "looked at"], &chain).await;
+    assert!(code != 0 && world.count("lanes WHERE state = 'frozen'").await == 1, "{told}");
+    dead.into_iter().for_each(|rule| rule.lift());
+    let (code, told) = command::run(&world, &["lanes", "thaw", &signer, "--reason", "looked at", "--dry-run"], &chain).await;
+    assert!(code == 0 && told.contains(&ids[0]) && told.contains("would be thawed"), "{told}");
+    assert_eq!(world.count("lanes WHERE state = 'frozen'").await, 1);
+
+    let (code, told) = command::run(&world, &["lanes", "thaw", &signer, "--reason", "looked at"], &chain).await;
+    assert!(code == 0 && told.contains("1 ends are provisional again"), "{told}");
+    let again = command::run(&world, &["lanes", "thaw", &signer, "--reason", "looked at"], &chain).await;
+    assert!(again.0 != 0 && again.1.contains("not-frozen"), "{}", again.1);
+    eventually("the end is undone", SOON, async || world.count("lineage_revivals").await == 1).await;
+    world.mine_until_none("lineages WHERE finalized_at IS NULL", SOON).await;
+    assert_eq!(told_of(&world, &ids[0]).await, ["completed", "finalized", "reorged", "completed", "finalized"]);
+    let waiting = world.accept(&all, &world.record()).await;
+    eventually("it has no lane", SOON, async || world.count("job_attempts WHERE error_type = 'no_lane'").await > 0).await;
+    assert_eq!(command::run(&world, &["jobs", "signer-undrain", &signer, "--reason", "looked at"], &[]).await.0, 0);
+    world.mine_until_none(OPEN, SOON).await;
+    assert_eq!(world.state(&waiting).await, "completed");
+    let acts = world.rows("SELECT action, after FROM holdfast.operator_actions WHERE action = 'lanes.thaw'").await;
+    assert_eq!(acts, ["lanes.thaw|draining, 1 ends are provisional again"]);
+    world.finish().await;
+}
+
+async fn told_of(world: &World, id: &str) -> Vec<String> {
+    told(&world.events(id).await).into_iter().map(ToOwned::to_owned).collect()
 }

@@ -89,6 +89,11 @@ BEGIN
     IF OLD.finalized_at IS NULL AND NEW.finalized_at IS NOT NULL AND same IS NOT DISTINCT FROM NEW THEN
         RETURN NEW;
     END IF;
+    -- What nothing should undo was undone, and an operator thaws the lane: then it may be revived like any other.
+    IF OLD.finalized_at IS NOT NULL AND NEW.finalized_at IS NULL AND same IS NOT DISTINCT FROM NEW
+        AND EXISTS (SELECT 1 FROM holdfast.lanes WHERE id = OLD.lane_id AND state = 'frozen') THEN
+        RETURN NEW;
+    END IF;
     RAISE EXCEPTION 'lineage % has ended as % and is immutable', OLD.id, OLD.state USING ERRCODE = 'restrict_violation';
 END $$;
 CREATE TRIGGER lineages_ended_is_immutable BEFORE UPDATE ON holdfast.lineages

@@ -1,0 +1,25 @@
+-- Thaws a frozen lane: ends in blocks that are no longer canonical, and losses whose nonces the chain has not used up any more, are provisional again, so that
+-- the next round of the lane undoes them. The lane settles and gives out no nonce until its signer is opened again. Who did it is on record.
+-- Locks: the lane's row, then its lineages. Served by: lanes_pkey, lineages_finalized.
+WITH held AS (
+    SELECT id, chain_id, signer, reason FROM holdfast.lanes WHERE id = $1 AND state = 'frozen' FOR UPDATE
+), blocks AS (
+    SELECT * FROM unnest($2::bigint[], $3::bytea[]) AS t (number, hash)
+), reopened AS (
+    UPDATE holdfast.lineages l SET finalized_at = NULL, updated_at = now() FROM held h
+    WHERE l.lane_id = h.id AND l.finalized_at IS NOT NULL AND (
+        (l.state = 'superseded' AND l.nonce >= $4)
+        OR (l.state IN ('mined', 'reverted') AND EXISTS (SELECT 1 FROM blocks b WHERE b.number = l.block_number AND b.hash = l.block_hash)))
+    RETURNING l.id
+), counted AS (
+    -- The guard of the table looks at the lane's state: it is changed only once all of these were.
+    SELECT count(*) AS ends FROM reopened
+), thawed AS (
+    UPDATE holdfast.lanes n SET state = 'draining', reason = 'thawed', updated_at = now() FROM held h, counted c WHERE n.id = h.id AND c.ends >= 0
+    RETURNING n.id, c.ends
+), audit AS (
+    INSERT INTO holdfast.operator_actions (operator_id, action, target, reason, before, after)
+    SELECT $5, 'lanes.thaw', '0x' || encode(h.signer, 'hex') || '@' || h.chain_id, $6, 'frozen: ' || coalesce(h.reason, ''), 'draining, ' || t.ends || ' ends are provisional again'
+    FROM held h JOIN thawed t ON t.id = h.id
+)
+SELECT ends FROM thawed
