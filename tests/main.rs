@@ -21,8 +21,8 @@ mod it {
     mod fee_cases;
     mod first_steps;
     mod funds_cases;
-    mod invariants;
     mod gap_cases;
+    mod invariants;
     mod keys_cases;
     mod lane_rows;
     mod lease_cases;

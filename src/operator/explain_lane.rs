@@ -242,7 +242,10 @@ fn without_head(lane: &Lane, ladder: &[Rung]) -> Coming {
         (None, 0) => Coming::of("nothing", "nothing is open"),
         (None, _) => Coming::of(
             "unaccounted",
-            format!("nonce {} is next on the chain but not open here: the lane's settling finds out what took it", lane.latest_nonce),
+            format!(
+                "nonce {} is next on the chain but not open here: the lane's settling finds out what took it, or uses it up by a transfer of nothing",
+                lane.latest_nonce
+            ),
         ),
         (Some(first), _) => {
             let told = match first.next.in_blocks {

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 const OPEN: &str = "jobs WHERE finished_at IS NULL";
 const GAPS: &str = "jobs WHERE project = 'holdfast'";
-const LINEAGES: &str = "SELECT l.nonce, j.project, l.state FROM holdfast.lineages l JOIN holdfast.jobs j ON j.id = l.job_id ORDER BY l.nonce";
+const LINEAGES: &str =
+    "SELECT l.nonce, j.project, l.state FROM holdfast.lineages l JOIN holdfast.jobs j ON j.id = l.job_id ORDER BY l.nonce";
 
 /// A lane whose fence followed two nonces of a stranger that a reorganisation then took back.
 async fn undone() -> (World, Arc<Instance>) {
