@@ -60,14 +60,19 @@ impl Lanes {
 fn thawed(page: &mut Page, lane: &Thawed) {
     let who = format!("{} on chain {}", checksummed(&lane.signer), lane.chain_id);
     match lane.reopened {
-        Some(ends) => page.toned_line(format!("{who} is thawed: {ends} ends are provisional again, and its next round undoes them"), Tone::Good),
+        Some(ends) => {
+            page.toned_line(format!("{who} is thawed: {ends} ends are provisional again, and its next round undoes them"), Tone::Good)
+        }
         None => page.line(format!("{who} would be thawed")),
     }
     page.line(format!("it was frozen for {}", lane.reason));
     let rows: Vec<_> = lane.undone.iter().map(|end| vec![cell(end.nonce), cell(end.job), cell(end.block), cell(end.hash)]).collect();
     page.table(&["NONCE", "JOB", "BLOCK", "TRANSACTION"], &rows, "a majority contradicts no final end: all of them stand");
     if lane.reopened.is_some() {
-        page.line(format!("it gives out no nonce yet; once `holdfast lanes explain {0}` is as it should be: holdfast jobs signer-undrain {0}", checksummed(&lane.signer)));
+        page.line(format!(
+            "it gives out no nonce yet; once `holdfast lanes explain {0}` is as it should be: holdfast jobs signer-undrain {0}",
+            checksummed(&lane.signer)
+        ));
     }
 }
 

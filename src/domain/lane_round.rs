@@ -206,9 +206,18 @@ pub fn decided(one: &OpenNonce<'_>, look: &Look, of: &impl Fn(&OpenNonce<'_>) ->
     }
     let head_for = look.head_for.filter(|_| look.latest == Some(one.nonce));
     let around = Around { head_for, block: look.block, market: look.market, calm: look.calm };
-    let step = of(one).map_or_else(|step| step, |rules| replacement::step(&one.unmined, &around, &rules));
-    let changes = matches!(step, Step::Sign { .. } | Step::GiveUp(_));
-    Some(if changes && look.state == LaneState::Frozen { Step::Wait } else { step })
+    let rules = match of(one) {
+        Ok(rules) => rules,
+        Err(step) => return Some(step),
+    };
+    let step = replacement::step(&one.unmined, &around, &rules);
+    if look.state != LaneState::Frozen || !matches!(step, Step::Sign { .. } | Step::GiveUp(_)) {
+        return Some(step);
+    }
+    let Unmined { state, age, since_sent, sends, noop, noops, .. } = one.unmined;
+    // What is to be cancelled is not sent again while its no-op may not be signed.
+    let wanted = noop.is_none() || noops > 0;
+    Some(if wanted && replacement::is_due_again(state, age, since_sent, sends, rules.patience) { Step::Send } else { Step::Wait })
 }
 
 /// Decides for every open nonce, each by the rules that `of` gives for it, or as `of` says.

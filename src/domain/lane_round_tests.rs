@@ -103,6 +103,10 @@ fn what_is_frozen_sends_and_never_prices() {
     settled.unmined.noop = None;
     let frozen = Look { state: LaneState::Frozen, ..look };
     assert_eq!(wanted(&[settled], &frozen, &rules).send, vec![settled.lineage]);
+    // Where a running lane would offer more, the same bytes go again.
+    let dear = Look { market: fees::Quote { base_fee: Wei::from(50), ..market }, ..look };
+    assert_eq!(wanted(&[settled], &dear, &rules).sign.len(), 1);
+    assert_eq!(wanted(&[settled], &Look { state: LaneState::Frozen, ..dear }, &rules).send, vec![settled.lineage]);
 }
 
 #[test]

@@ -192,11 +192,11 @@ fn next(ground: &Ground<'_>, ladder: &[Rung], funds: Option<&Funds>) -> Coming {
     let signer = checksummed(&lane.signer);
     match lane.state {
         LaneState::Frozen => Coming {
-            command: Some("docs/operations.md, HoldfastFinalityViolated".into()),
+            command: Some(format!("holdfast lanes thaw {signer}")),
             ..Coming::of(
                 "frozen",
-                "nothing is ended or priced until an operator has decided whether the chain or the endpoints were wrong; bytes that are not \
-                 due for a price are still sent",
+                "nothing is ended or priced until an operator has decided whether the chain or the endpoints were wrong (runbook \
+                 HoldfastFinalityViolated); the bytes are still sent",
             )
         },
         LaneState::Paused if lane_funds::is_unfunded(lane.state, lane.reason.as_deref()) => {

@@ -56,7 +56,8 @@ fn a_frozen_a_drained_and_a_delegated_lane_are_told() {
     let frozen = Lane { state: LaneState::Frozen, reason: Some("finality_violated: block 7".into()), free: 0, ..lane() };
     let (why, next) = verdict_of(&frozen, &[told(&frozen, &open(5))], None);
     assert_eq!(why, "it is frozen and takes no work: finality_violated: block 7");
-    assert_eq!(next.command.as_deref(), Some("docs/operations.md, HoldfastFinalityViolated"));
+    assert_eq!(next.command, Some(format!("holdfast lanes thaw {}", checksummed(&SIGNER))));
+    assert!(next.text.contains("HoldfastFinalityViolated"), "{}", next.text);
     let drained = Lane { state: LaneState::Drained, free: 0, ..lane() };
     assert_eq!(verdict_of(&drained, &[], None).1.command, Some(format!("holdfast jobs signer-retire-check {}", checksummed(&SIGNER))));
     let delegated = Lane { delegated: true, width: 1, free: 1, ..lane() };

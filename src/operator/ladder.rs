@@ -6,6 +6,7 @@ use super::transactions::{Transaction, since};
 use super::{Error, age};
 use crate::actors::lane_reconciler::rules;
 use crate::config;
+use crate::domain::encoding::checksummed;
 use crate::domain::fees::Quote;
 use crate::domain::funds::gwei;
 use crate::domain::lane_round::{Look, OpenNonce};
@@ -283,8 +284,11 @@ impl Words<'_> {
                 ),
             ),
             Act::Frozen => Coming {
-                command: Some("docs/operations.md, HoldfastFinalityViolated".into()),
-                ..Coming::of("frozen", "the lane is frozen: nothing is priced or ended before an operator has decided")
+                command: Some(format!("holdfast lanes thaw {}", checksummed(&self.transaction.signer))),
+                ..Coming::of(
+                    "frozen",
+                    "the lane is frozen: the same bytes are sent, and nothing is priced or ended before an operator has decided (runbook HoldfastFinalityViolated)",
+                )
             },
         }
     }
