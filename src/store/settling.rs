@@ -166,9 +166,12 @@ pub async fn fill_gaps(db: &Db, lane: LaneId, holder: WorkerId, gaps: &[Gap], ga
 /// # Errors
 /// See [`Error`].
 pub async fn note_capped(db: &Db, lane: LaneId, holder: WorkerId, lineages: &[LineageId]) -> Result<u64, Error> {
-    let sql = "UPDATE holdfast.lineages l SET capped_at = now(), updated_at = now() FROM holdfast.lanes n
-               WHERE n.id = $2 AND n.lease_holder = $3 AND n.lease_until > now() AND l.lane_id = n.id AND l.id = ANY ($1::uuid[]) AND l.capped_at IS NULL
-                 AND l.state = ANY ($4::text[])";
+    let sql = "WITH held AS (
+                   SELECT l.id FROM holdfast.lanes n JOIN holdfast.lineages l ON l.lane_id = n.id
+                   WHERE n.id = $2 AND n.lease_holder = $3 AND n.lease_until > now() AND l.id = ANY ($1::uuid[]) AND l.capped_at IS NULL
+                     AND l.state = ANY ($4::text[]) ORDER BY l.job_id FOR UPDATE OF l
+               )
+               UPDATE holdfast.lineages l SET capped_at = now(), updated_at = now() FROM held h WHERE l.id = h.id";
     let values = vec![array(lineages.iter().map(|id| id.0)), lane.into(), holder.into(), words(sendable())];
     db.execute("note_capped", sql, values).await
 }

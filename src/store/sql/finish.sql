@@ -3,7 +3,7 @@
 -- A job that owns a nonce ends with it and never here: it goes to retry whatever was found out without it. One whose cancellation was
 -- asked and that has no nonce ends now.
 -- A stale token, worker or attempt number changes nothing and gives no row. Postgres throws the dice of the back-off.
--- Locks: jobs by primary key, in the order of id. Served by: jobs_pkey, job_attempts_pkey, outbox_pkey.
+-- Locks: jobs with their outbox rows, in the order of id. Served by: jobs_pkey, job_attempts_pkey, outbox_pkey.
 WITH input AS (
     SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::bigint[], $10::boolean[], $14::integer[])
         AS t (job_id, token, number, state, outcome, error_type, error_title, detail, ceiling_ms, refund, fresh)
@@ -14,9 +14,9 @@ WITH input AS (
            CASE WHEN j.lineage_id IS NOT NULL AND NOT i.state = ANY ($12::text[]) THEN 'retry'
                 WHEN j.lineage_id IS NULL AND j.cancel_asked_at IS NOT NULL AND i.state = ANY ($12::text[]) THEN 'cancelled' ELSE i.outcome END AS outcome,
            (i.ceiling_ms / 2.0 * (1 + random()))::bigint AS delay_ms
-    FROM input i JOIN holdfast.jobs j ON j.id = i.job_id
+    FROM input i JOIN holdfast.jobs j ON j.id = i.job_id JOIN holdfast.outbox o ON o.job_id = j.id
     WHERE j.state = 'processing' AND j.execution_token = i.token AND j.worker_id = $11 AND j.attempts = i.number
-    ORDER BY j.id FOR UPDATE OF j
+    ORDER BY j.id FOR UPDATE OF j, o
 ), ended AS (
     UPDATE holdfast.jobs j
     SET state = h.state, version = j.version + 1, execution_token = NULL, worker_id = NULL, processing_since = NULL, updated_at = now(),

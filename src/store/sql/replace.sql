@@ -1,6 +1,6 @@
 -- Journals more attempts at nonces that have one: dearer bytes of the call, or a no-op that uses the nonce up. Only the holder of the
 -- lane's lease writes, only while the newest attempt is the one that the price was made over, and never over a nonce that has ended.
--- Locks: lineages by primary key, in the order of id. Served by: lineages_pkey, lanes_pkey.
+-- Locks: lineages, in the order of job_id. Served by: lineages_pkey, lanes_pkey.
 WITH input AS (
     SELECT * FROM unnest($1::uuid[], $2::bytea[], $3::integer[], $4::text[], $5::numeric[], $6::numeric[], $7::bigint[], $8::text[], $9::bytea[], $10::bytea[], $11::smallint[])
         AS t (lineage_id, hash, ordinal, purpose, max_fee, tip, gas_limit, key_id, iv, ciphertext, tx_type)
@@ -11,7 +11,7 @@ WITH input AS (
     WHERE l.state = ANY ($14::text[]) AND (i.purpose <> 'noop' OR l.noop_reason IS NOT NULL)
       -- Counted on the row itself, which a concurrent writer would have changed.
       AND i.ordinal = 2 + l.replacements + l.noops
-    ORDER BY l.id FOR UPDATE OF l
+    ORDER BY l.job_id FOR UPDATE OF l
 ), priced AS (
     UPDATE holdfast.lineages l SET state = 'replaced', priced_block = $15, priced_at = now(), capped_at = NULL, last_answer = NULL, updated_at = now(),
         replacements = l.replacements + (h.purpose = 'replacement')::integer, noops = l.noops + (h.purpose = 'noop')::integer

@@ -1,14 +1,14 @@
 -- Undoes ends that a reorganisation undid, in one act: the lineage is signed again (its dearest bytes are the newest), whoever executes
 -- the job is fenced, the job goes to retry, its delivery gets the next generation, and the guard of the table keeps what was undone.
 -- Only the holder of the lane's lease writes. A job that owns another live lineage meanwhile stays what it is.
--- Locks: jobs, then lineages, in the order of job_id. Served by: lineages_pkey, jobs_pkey, outbox_pkey.
+-- Locks: jobs with their lineages and outbox rows, in the order of job_id. Served by: lineages_pkey, jobs_pkey, outbox_pkey.
 WITH lease AS (
     SELECT id FROM holdfast.lanes WHERE id = $2 AND lease_holder = $3 AND lease_until > now()
 ), held AS (
     SELECT l.id AS lineage_id, j.id AS job_id, j.state AS was
-    FROM holdfast.lineages l JOIN lease ON lease.id = l.lane_id JOIN holdfast.jobs j ON j.id = l.job_id
+    FROM holdfast.lineages l JOIN lease ON lease.id = l.lane_id JOIN holdfast.jobs j ON j.id = l.job_id JOIN holdfast.outbox o ON o.job_id = j.id
     WHERE l.id = ANY ($1::uuid[]) AND l.state = ANY ($4::text[]) AND l.finalized_at IS NULL
-    ORDER BY j.id FOR UPDATE OF j, l
+    ORDER BY j.id FOR UPDATE OF j, l, o
 ), revived AS (
     UPDATE holdfast.lineages l SET state = 'signed', revivals = l.revivals + 1, mined_hash = NULL, block_number = NULL, block_hash = NULL, gas_used = NULL,
         effective_gas_price = NULL, proof = NULL, ended_at = NULL, last_sent_at = NULL, last_answer = NULL, updated_at = now()

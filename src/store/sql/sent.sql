@@ -1,10 +1,10 @@
 -- Notes that journaled bytes were given to the chain: lineages, jobs, their attempts, their deliveries and events together.
--- Only executions that still hold their token. Locks: jobs, then lineages, in the order of job_id. Served by: jobs_pkey, lineages_pkey, outbox_pkey.
+-- Only executions that still hold their token. Locks: jobs with their lineages and outbox rows, in the order of job_id. Served by: jobs_pkey, lineages_pkey, outbox_pkey.
 WITH input AS (
     SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[]) AS t (lineage_id, job_id, token, answer)
 ), held AS (
-    SELECT i.*, j.attempts FROM input i JOIN holdfast.jobs j ON j.id = i.job_id
-    WHERE j.state = ANY ($5::text[]) AND j.execution_token = i.token ORDER BY j.id FOR UPDATE OF j
+    SELECT i.*, j.attempts FROM input i JOIN holdfast.jobs j ON j.id = i.job_id JOIN holdfast.lineages l ON l.id = i.lineage_id JOIN holdfast.outbox o ON o.job_id = j.id
+    WHERE j.state = ANY ($5::text[]) AND j.execution_token = i.token ORDER BY j.id FOR UPDATE OF j, l, o
 ), lineage AS (
     UPDATE holdfast.lineages l SET state = CASE WHEN l.state = 'replaced' THEN l.state ELSE 'broadcast' END, sends = l.sends + 1,
         last_sent_at = now(), last_answer = h.answer, updated_at = now()

@@ -1,17 +1,17 @@
 -- Ends nonces that a majority proved to be used up by a transaction that is none of ours. The job of a signed one is dead and waits for
 -- an operator: its effect is not on the chain, and nothing was ever signed twice. The job of an unsigned one may have another nonce.
--- Only the holder of the lane's lease writes. Locks: jobs, then lineages, in the order of job_id. Served by: lineages_pkey, jobs_pkey, outbox_pkey.
+-- Only the holder of the lane's lease writes. Locks: jobs with their lineages and outbox rows, in the order of job_id. Served by: lineages_pkey, jobs_pkey, outbox_pkey.
 WITH input AS (
     SELECT * FROM unnest($1::uuid[], $2::text[], $3::integer[]) AS t (lineage_id, proof, hashes)
 ), lease AS (
     SELECT id FROM holdfast.lanes WHERE id = $4 AND lease_holder = $5 AND lease_until > now()
 ), held AS (
     SELECT i.*, j.id AS job_id, j.state AS job_state, j.attempts, l.nonce, l.signer
-    FROM input i JOIN holdfast.lineages l ON l.id = i.lineage_id JOIN lease ON lease.id = l.lane_id JOIN holdfast.jobs j ON j.id = l.job_id
+    FROM input i JOIN holdfast.lineages l ON l.id = i.lineage_id JOIN lease ON lease.id = l.lane_id JOIN holdfast.jobs j ON j.id = l.job_id JOIN holdfast.outbox o ON o.job_id = j.id
     WHERE l.state = ANY ($6::text[]) AND j.state = ANY ($7::text[])
       -- An attempt that was signed since the receipts were read has not been looked for. Counted on the row that is locked.
       AND i.hashes = (l.state <> 'allocated')::integer + l.replacements + l.noops
-    ORDER BY j.id FOR UPDATE OF j, l
+    ORDER BY j.id FOR UPDATE OF j, l, o
 ), ended AS (
     UPDATE holdfast.lineages l SET state = 'superseded', proof = h.proof::jsonb, updated_at = now(), ended_at = now(),
         finalized_at = CASE WHEN h.hashes = 0 THEN now() ELSE NULL END

@@ -1,6 +1,6 @@
 //! Statements that wait for a row's lock while another transaction binds a nonce: what they decide afterwards has to know of it.
 
-use super::{CHAIN, Place, SIGNER, claim, failed, wanted};
+use super::{CHAIN, Place, SIGNER, claim, failed, settings, wanted};
 use crate::support::wait::eventually;
 use entity::ids::{JobId, LaneId};
 use entity::states::AttemptOutcome;
@@ -8,7 +8,7 @@ use entity::values::Wei;
 use holdfast::domain::job::Event;
 use holdfast::store::execution::{self, Claimed, Finish, Finished};
 use holdfast::store::lanes::{self, Reserved};
-use holdfast::store::{jobs, lanes::Observed};
+use holdfast::store::{Db, jobs, lanes::Observed, outbox};
 use sqlx::{Postgres, Transaction};
 use std::time::Duration;
 use uuid::Uuid;
@@ -133,5 +133,47 @@ async fn nonces_that_the_chain_has_used_up_are_given_to_nobody_and_the_fence_fol
     // A reorganisation takes the newest count back, and the wait for the head starts anew.
     lanes::observe(&place.db, lane, worker, seen(4, 5)).await.expect("noted");
     assert_eq!(place.text("SELECT latest_nonce::text FROM holdfast.lanes").await, "4");
+    place.end().await;
+}
+
+/// Publishing notes deliveries while executions of the same jobs end: both lock the same rows, many at a time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ends_of_executions_and_notes_of_deliveries_never_wait_for_each_other_in_a_ring() {
+    const JOBS: usize = 300;
+    let mut place = Place::new().await;
+    // With the plan of a large table, which gives the rows in the order of a hash.
+    place.run(&format!("ALTER DATABASE {} SET enable_nestloop = off", place.database.name)).await;
+    place.db.close().await;
+    place.db = Db::connect(&settings(&place.database)).await.unwrap();
+    let worker = place.worker().await;
+    let jobs = place.accepted(JOBS).await;
+    let mut mixed: Vec<(JobId, i32)> = jobs.iter().map(|job| (*job, 1)).collect();
+    for round in 0..40 {
+        sqlx::query("UPDATE holdfast.outbox SET deliver_at = now() - interval '1 s'").execute(&place.owner).await.unwrap();
+        let claims = place.claimed(&jobs, worker).await;
+        let mut finishes: Vec<Finish> = claims
+            .iter()
+            .map(|claim| Finish { number: round + 1, outcome: AttemptOutcome::Snoozed, event: Event::GivenBack, ceiling_ms: 0, ..failed(claim) })
+            .collect();
+        // Another order each time, as deliveries come.
+        let turn = usize::try_from(round).unwrap() * 7 % JOBS;
+        finishes.rotate_left(turn);
+        finishes.reverse();
+        mixed.rotate_left((JOBS / 3 + turn) % JOBS);
+        let (one, other) = (place.db.clone(), place.db.clone());
+        let notes = mixed.clone();
+        let (ended, noted) = tokio::join!(
+            tokio::spawn(async move { execution::finish(&one, &finishes, worker, Duration::from_secs(30)).await }),
+            tokio::spawn(async move {
+                for _ in 0..3 {
+                    outbox::published(&other, &notes, Duration::from_secs(30)).await?;
+                }
+                Ok::<_, holdfast::store::Error>(())
+            })
+        );
+        let ended = ended.unwrap().unwrap_or_else(|error| panic!("round {round}: {error}"));
+        assert!(ended.iter().all(|one| matches!(one, Finished::Written { .. })), "round {round}");
+        noted.unwrap().unwrap_or_else(|error| panic!("round {round}: {error}"));
+    }
     place.end().await;
 }
