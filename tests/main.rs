@@ -33,6 +33,7 @@ mod it {
     mod path;
     mod pool_rows;
     mod release_cases;
+    mod promotion;
     mod reorg_cases;
     mod replacement_cases;
     mod rpc_cases;

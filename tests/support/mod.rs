@@ -10,6 +10,7 @@ pub mod process;
 pub mod raw_transaction;
 pub mod rpc_proxy;
 pub mod rpc_view;
+pub mod standby;
 pub mod tcp_proxy;
 pub mod wait;
 pub mod world;

@@ -109,6 +109,15 @@ impl Servers {
         owner_says(&self.running.owner_url, format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", database.name)).await;
     }
 
+    /// The owner of everything, on the database that is always there.
+    pub fn owner_url(&self) -> &SecretString {
+        &self.running.owner_url
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// What the Postgres of these servers has logged.
     pub fn postgres_log(&self) -> String {
         std::fs::read_to_string(self.dir.join("postgres.log")).unwrap_or_default()

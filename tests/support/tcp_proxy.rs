@@ -31,6 +31,8 @@ struct Faults {
     cut: watch::Sender<(u64, Option<Cut>)>,
     accepted: AtomicU64,
     live: AtomicU64,
+    /// Where new connections go instead of the first target.
+    moved: Mutex<Option<SocketAddr>>,
 }
 
 /// The proxy. Its connections end when it is dropped.
@@ -90,6 +92,12 @@ impl TcpProxy {
         self.faults.cut.send_modify(|(turn, cut)| (*turn, *cut) = (*turn + 1, Some(Cut::Reset)));
     }
 
+    /// Everybody who connects from now on comes to another server; those that live are cut.
+    pub fn move_to(&self, target: SocketAddr) {
+        *self.faults.moved.lock().unwrap() = Some(target);
+        self.reset();
+    }
+
     /// No fault any more; what is cut stays cut.
     pub async fn heal(&self) {
         self.latency(Duration::ZERO);
@@ -137,6 +145,7 @@ async fn accept(listener: TcpListener, port: u16, target: SocketAddr, faults: Ar
             _ = wanted.changed() => {}
             Ok((client, _)) = open.accept() => {
                 faults.accepted.fetch_add(1, Ordering::SeqCst);
+                let target = faults.moved.lock().unwrap().unwrap_or(target);
                 connections.spawn(carry(client, target, Arc::clone(&faults)));
             }
             Some(_) = connections.join_next() => {}
