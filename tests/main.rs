@@ -28,12 +28,13 @@ mod it {
     mod lease_cases;
     mod local_parts;
     mod lost_redis;
+    mod membership_cases;
     mod nonces;
     mod outages;
     mod path;
     mod pool_rows;
-    mod release_cases;
     mod promotion;
+    mod release_cases;
     mod reorg_cases;
     mod replacement_cases;
     mod rpc_cases;

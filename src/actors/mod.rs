@@ -4,6 +4,7 @@ mod beat;
 mod fold;
 pub mod intake;
 pub mod lane_funds;
+pub mod lane_membership;
 pub mod lane_reconciler;
 pub mod nonce_allocator;
 pub mod outbox_publisher;

@@ -4,7 +4,8 @@ use super::Error;
 use super::gauges::{self, Unusable};
 use crate::actors::supervisor::{Probe, Root};
 use crate::actors::{
-    Stage, Wake, intake, lane_funds, lane_reconciler, nonce_allocator, outbox_publisher, queue_reconciler, rpc_quorum, tx_journal, worker,
+    Stage, Wake, intake, lane_funds, lane_membership, lane_reconciler, nonce_allocator, outbox_publisher, queue_reconciler, rpc_quorum,
+    tx_journal, worker,
 };
 use crate::chain::{BlockTag, Chain, Pool};
 use crate::config::{self, Config};
@@ -215,7 +216,11 @@ impl Engine {
         let all = until(&stage.root, "lanes", async || store::lanes::all(&db.reader()).await).await;
         let Some(lanes) = all else { return Ok(None) };
         let lanes: Vec<_> = lanes.into_iter().filter(|lane| signers.contains(&lane.signer)).collect();
-        if until(&stage.root, "lanes", async || lane_funds::prime(db, chains, &lanes).await).await.is_none() {
+        let prime = async || {
+            lane_funds::prime(db, chains, &lanes).await?;
+            lane_membership::prime(db, chains, &lanes).await
+        };
+        if until(&stage.root, "lanes", prime).await.is_none() {
             return Ok(None);
         }
         let allocators = nonce_allocator::start(stage, db, &journal, &lanes);

@@ -11,6 +11,7 @@ pub mod dev_node;
 mod endpoint;
 mod error;
 mod fees;
+mod flags;
 mod health;
 mod http;
 #[cfg(test)]
@@ -81,6 +82,11 @@ pub trait Chain: Send + Sync + 'static {
         futures::future::ready(vec![None; addresses.len()]).boxed()
     }
 
+    /// What a contract answers with yes or no, by quorum.
+    fn flag(&self, _contract: Address, _data: Vec<u8>) -> BoxFuture<'_, Decision<bool>> {
+        futures::future::ready(Decision::Insufficient).boxed()
+    }
+
     /// As one endpoint's pool sees it: a hint, never a ground to allocate by.
     fn pending_nonce(&self, address: Address) -> BoxFuture<'_, Result<u64, Error>>;
 
@@ -138,6 +144,10 @@ impl Chain for Pool {
 
     fn delegated(&self, addresses: Vec<Address>) -> BoxFuture<'_, Vec<Option<bool>>> {
         async move { self.ask_delegated(&addresses).await }.boxed()
+    }
+
+    fn flag(&self, contract: Address, data: Vec<u8>) -> BoxFuture<'_, Decision<bool>> {
+        async move { self.ask_flag(contract, &data).await }.boxed()
     }
 
     fn pending_nonce(&self, address: Address) -> BoxFuture<'_, Result<u64, Error>> {

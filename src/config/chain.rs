@@ -3,6 +3,7 @@
 
 use super::fault::Problem;
 use super::layers::{Layers, Overrides, Section};
+use super::membership::Membership;
 use super::rpc_words::{self, ErrorOverride};
 use super::url;
 use entity::states::ChainProfile;
@@ -12,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// The variables that set something of a chain, and so cannot be used when a file lists several.
-const VARIABLES: [&str; 28] = [
+const VARIABLES: [&str; 29] = [
     "CHAIN_ID",
     "RPC_URL",
     "RPC_READ_URLS",
@@ -40,6 +41,7 @@ const VARIABLES: [&str; 28] = [
     "TX_MAX_TOTAL_FEE_WEI",
     "TX_MAX_BLOCK_GAS_SHARE_BASIS_POINTS",
     "TX_SIGNER_BALANCE_FLOOR_WEI",
+    "TX_SIGNER_MEMBERSHIP",
     Chain::SINGLE_ENDPOINT,
 ];
 
@@ -82,6 +84,8 @@ pub struct Chain {
     pub lane_widths: BTreeMap<Address, u32>,
     /// A signer that holds less takes no work.
     pub signer_balance_floor: Wei,
+    /// Who says which signers may work, where somebody does.
+    pub membership: Option<Membership>,
     /// Most calls in one JSON-RPC batch.
     pub batch_requests: usize,
     /// Most calls a second to one endpoint; 0 for no limit.
@@ -201,6 +205,7 @@ impl Chain {
             lane_width: from.integer_u32("lane_width", "TX_LANE_WIDTH", 0, WIDTH_MAX),
             lane_widths: Self::lane_widths(from),
             signer_balance_floor: from.sound_wei("signer_balance_floor_wei", "TX_SIGNER_BALANCE_FLOOR_WEI").unwrap_or_default(),
+            membership: Self::membership(from),
             batch_requests: from.size("batch_requests", "RPC_BATCH_REQUESTS", 1, 10_000),
             requests_per_second: from.integer_u32("requests_per_second", "RPC_REQUESTS_PER_SECOND", 0, 1_000_000),
             error_overrides: rpc_words::read(from),
@@ -220,6 +225,15 @@ impl Chain {
     fn profile(from: &Section<'_>) -> ChainProfile {
         let words: Vec<_> = ChainProfile::all().into_iter().map(|profile| (profile.as_str(), profile)).collect();
         from.word("profile", "TX_CHAIN_PROFILE", &words, ChainProfile::Default)
+    }
+
+    fn membership(from: &Section<'_>) -> Option<Membership> {
+        let text = from.text("signer_membership", "TX_SIGNER_MEMBERSHIP").filter(|text| !text.is_empty())?;
+        let found = Membership::parse(&text);
+        if found.is_none() {
+            from.layers().fault(from.name_of("signer_membership", "TX_SIGNER_MEMBERSHIP"), Problem::NotAMembership);
+        }
+        found
     }
 
     fn lane_widths(from: &Section<'_>) -> BTreeMap<Address, u32> {

@@ -31,6 +31,10 @@ pub enum Problem {
     NotAClass { row: usize, classes: String },
     #[error("must be a table of names and integers (in the environment as a JSON object)")]
     NotNumbers,
+    #[error(
+        "is not ADDRESS/CALL: a contract's address, a slash and the data of a call as 0x and hex digits with {{signer}} in the place of an argument"
+    )]
+    NotAMembership,
     #[error("must name addresses, each with a width from 1 to {max}")]
     NotAWidth { max: u32 },
     #[error("must be one of {0}")]

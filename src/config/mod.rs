@@ -10,6 +10,7 @@ mod http;
 mod journal;
 mod layers;
 mod log;
+mod membership;
 mod queue;
 mod remote;
 mod retirement;
@@ -119,7 +120,8 @@ impl Config {
         check_hosts(layers, &chains, &signers);
         check_depths(layers, &chains);
         let http = Http::read(&layers.section("http"));
-        let warnings = warnings::of(service.role, !signers.is_empty(), &http);
+        let slowest = chains.iter().map(|chain| chain.timeout).max();
+        let warnings = warnings::of(service.role, !signers.is_empty(), &http, queue.as_ref().map(|queue| queue.lock), slowest);
         Self {
             database,
             queue,

@@ -431,4 +431,8 @@ fn what_is_most_likely_not_meant_is_a_warning() {
     let open = ("ADMIN_LISTEN", "0.0.0.0:9090");
     assert_eq!(names(&[PG, REDIS, RPC, ("HOLDFAST_ROLE", "engine"), open]), ["ADMIN_TOKEN"]);
     assert_eq!(names(&[("HOLDFAST_ROLE", "engine"), open, ("ADMIN_TOKEN", "0123456789abcdef")]), [""; 0]);
+    let lock = |seconds| ("QUEUE_LOCK_SECONDS", seconds);
+    let slow = ("RPC_TIMEOUT_MILLISECONDS", "5000");
+    assert_eq!(names(&[PG, REDIS, RPC, ("HOLDFAST_ROLE", "engine"), slow, lock("9")]), ["QUEUE_LOCK_SECONDS"]);
+    assert_eq!(names(&[PG, REDIS, RPC, ("HOLDFAST_ROLE", "engine"), slow, lock("10")]), [""; 0]);
 }

@@ -302,6 +302,24 @@ pub async fn set_width(db: &Db, id: LaneId, holder: WorkerId, width: u32) -> Res
     Ok(())
 }
 
+/// Pauses an active lane for a reason that begins with a word of whoever lets it go again.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn hold(db: &Db, id: LaneId, reason: &str) -> Result<bool, Error> {
+    let sql = "UPDATE holdfast.lanes SET state = 'paused', reason = $2, updated_at = now() WHERE id = $1 AND state = 'active'";
+    Ok(db.execute("hold_lane", sql, vec![id.into(), reason.into()]).await? == 1)
+}
+
+/// Lets a lane run again that is paused for a reason that begins with `word`.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn let_go(db: &Db, id: LaneId, word: &str) -> Result<bool, Error> {
+    let sql = "UPDATE holdfast.lanes SET state = 'active', reason = NULL, updated_at = now() WHERE id = $1 AND state = 'paused' AND starts_with(reason, $2)";
+    Ok(db.execute("let_lane_go", sql, vec![id.into(), word.into()]).await? == 1)
+}
+
 /// Pauses an active lane, or (None) lets a lane run again that was paused for lack of money. Only the holder of the lease does this.
 ///
 /// # Errors

@@ -32,7 +32,8 @@ async fn txr_11_fail_08_nothing_goes_on_before_the_promoted_writer_is_there_and_
     let sent = world.sent().len();
 
     standby.promote().await;
-    world.pool = PgPoolOptions::new().max_connections(3).connect(standby.url(&world.database.owner).expose_secret()).await.expect("the new writer");
+    world.pool =
+        PgPoolOptions::new().max_connections(3).connect(standby.url(&world.database.owner).expose_secret()).await.expect("the new writer");
     world.until_ready(&all).await;
     let kept = world.rows("SELECT id FROM holdfast.jobs").await;
     assert!(ids.iter().all(|id| kept.contains(id)), "what was acknowledged is there");

@@ -32,14 +32,19 @@ impl Standby {
     /// Copies the primary, follows it, and has it wait for this standby with every commit.
     pub async fn of(servers: &Servers) -> Self {
         let owner: PgConnectOptions = servers.owner_url().expose_secret().parse().expect("a URL");
-        let password = servers.owner_url().expose_secret().split(':').nth(2).and_then(|rest| rest.split('@').next()).expect("a password").to_owned();
+        let password =
+            servers.owner_url().expose_secret().split(':').nth(2).and_then(|rest| rest.split('@').next()).expect("a password").to_owned();
         let data = servers.dir().join("standby");
         fs::create_dir(&data).expect("a folder");
         let of = fs::metadata(servers.dir().join("postgres")).expect("the primary's data");
         chown(&data, Some(of.uid()), Some(of.gid())).expect("the same owner");
         fs::set_permissions(&data, Permissions::from_mode(0o700)).expect("private");
         // Where the running server came from: root may not run it, and its user reaches those programs.
-        let bin = fs::read_link(format!("/proc/{}/exe", servers.postgres_pid())).expect("the primary runs").parent().expect("a folder").to_owned();
+        let bin = fs::read_link(format!("/proc/{}/exe", servers.postgres_pid()))
+            .expect("the primary runs")
+            .parent()
+            .expect("a folder")
+            .to_owned();
         let spawn = |name: &str, arguments: Vec<String>| {
             let environment = BTreeMap::from([("PGPASSWORD".to_owned(), password.clone())]);
             let program = bin.join(name).display().to_string();
@@ -57,7 +62,22 @@ impl Standby {
         let listen = format!("port={port}");
         // Not as the copying program wrote it: the server may have been linked with an older client library.
         let follow = format!("primary_conninfo=host=127.0.0.1 port={from} user={} password={password}", owner.get_username());
-        let options = ["-D", &to, "-c", &follow, "-c", &listen, "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "timezone=UTC"];
+        let options = [
+            "-D",
+            &to,
+            "-c",
+            &follow,
+            "-c",
+            &listen,
+            "-c",
+            "listen_addresses=127.0.0.1",
+            "-c",
+            "unix_socket_directories=",
+            "-c",
+            "fsync=off",
+            "-c",
+            "timezone=UTC",
+        ];
         let process = spawn("postgres", text(&options));
         says(&owner, "ALTER SYSTEM SET synchronous_standby_names = '*'").await;
         says(&owner, "SELECT pg_reload_conf()::text").await;

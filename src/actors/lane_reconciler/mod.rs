@@ -12,7 +12,7 @@ mod standing;
 
 use super::rpc_quorum::{self, Desk, View};
 use super::supervisor::Probe;
-use super::{Beat, Stage, Wake, lane_funds, tx_journal};
+use super::{Beat, Stage, Wake, lane_funds, lane_membership, tx_journal};
 use crate::chain::BlockTag;
 use crate::domain::lane_round::{self, At, Consumed, OpenNonce};
 use crate::domain::quorum::Decision;
@@ -38,6 +38,7 @@ struct Work {
     lane: LaneId,
     holder: WorkerId,
     funds: Arc<lane_funds::Watch>,
+    membership: Arc<lane_membership::Watch>,
     signer: Address,
     /// The last round had the lease.
     held: Arc<AtomicBool>,
@@ -63,6 +64,7 @@ pub fn start(
             lane: lane.id,
             holder,
             funds: Arc::default(),
+            membership: Arc::default(),
             signer: lane.signer,
             held: Arc::default(),
         };
@@ -119,6 +121,7 @@ impl Work {
         self.show(&lane, seen, pending, &open);
         let look = lane_funds::Round { db: &self.db, desk: &self.desk, lane: &lane, holder: self.holder, latest: seen.latest, view };
         let topped_up = self.funds.watch(&look).await?;
+        self.membership.watch(&self.db, &self.desk, &lane).await?;
         let nonces: Vec<OpenNonce<'_>> = open.iter().map(rules::nonce).collect();
         // What is frozen ends nothing and prices nothing; its bytes live on.
         if let Some(settled) = seen.settled.filter(|_| lane.state != LaneState::Frozen) {

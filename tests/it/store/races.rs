@@ -153,7 +153,13 @@ async fn ends_of_executions_and_notes_of_deliveries_never_wait_for_each_other_in
         let claims = place.claimed(&jobs, worker).await;
         let mut finishes: Vec<Finish> = claims
             .iter()
-            .map(|claim| Finish { number: round + 1, outcome: AttemptOutcome::Snoozed, event: Event::GivenBack, ceiling_ms: 0, ..failed(claim) })
+            .map(|claim| Finish {
+                number: round + 1,
+                outcome: AttemptOutcome::Snoozed,
+                event: Event::GivenBack,
+                ceiling_ms: 0,
+                ..failed(claim)
+            })
             .collect();
         // Another order each time, as deliveries come.
         let turn = usize::try_from(round).unwrap() * 7 % JOBS;
