@@ -22,7 +22,7 @@ impl Membership {
         let bytes = |digits: &str| if digits.is_empty() { Some(Vec::new()) } else { bytes_from_hex(&format!("0x{digits}")) };
         let found = Self { contract: contract.parse().ok()?, before: bytes(before.strip_prefix("0x")?)?, after: bytes(after)? };
         // A function is named by four bytes, and its arguments are whole words.
-        let whole = found.before.len() % 32 == 4 && found.after.len() % 32 == 0;
+        let whole = found.before.len() % 32 == 4 && found.after.len().is_multiple_of(32);
         whole.then_some(found)
     }
 
