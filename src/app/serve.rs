@@ -40,11 +40,13 @@ pub(super) async fn serve_until(
     config.check_service()?;
     super::servers::check(&config.http, config.service.role != Role::Relayer)?;
     let identity = Identity { role: config.service.role.as_str().to_owned(), instance: config.service.instance_id.clone() };
-    match logs::start(&config.log, identity) {
-        // `dev`, `demo` and `bench` may have begun to log before.
-        Ok(()) | Err(logs::Error::AlreadySet(_)) => telemetry::watch_panics(),
+    let _rest = match logs::start_for_service(&config.log, identity) {
+        Ok(rest) => Some(rest),
+        // `dev`, `demo` and `bench` have begun to log before.
+        Err(logs::Error::AlreadySet(_)) => None,
         Err(error) => return Err(Error::Runtime(error.to_string())),
-    }
+    };
+    telemetry::watch_panics();
     for warning in &config.warnings {
         tracing::warn!(event = "configuration_warning", setting = warning.name, "{warning}");
     }

@@ -4,7 +4,7 @@
 //! A line has timestamp, level, message, event, role, instance and version, then the fields of the event and of the spans around it.
 //! `event` is the stable name of what happened (`tx_signed_persisted`); the message is for people.
 
-use super::redact;
+use super::{metrics, redact};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Log, LogFormat};
 use chrono::SecondsFormat;
@@ -15,6 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Subscriber};
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
@@ -36,14 +37,36 @@ pub struct Identity {
     pub instance: String,
 }
 
-/// Starts the log of this process on stderr.
+/// Lines that wait for whoever reads stderr: some 2 MB. Past them lines are dropped and counted.
+const WAITING: usize = 4_096;
+
+/// Starts the log of a command on stderr.
 ///
 /// # Errors
 /// When the level is no filter or a log was started before.
 pub fn start(settings: &Log, identity: Identity) -> Result<(), Error> {
+    begin(settings, identity, std::io::stderr())
+}
+
+/// Writes what still waits, for a second at most, when it is dropped.
+pub struct Rest(#[expect(dead_code, reason = "its end is what it is for")] WorkerGuard);
+
+/// Starts the log of a service on stderr: a reader that reads no more (a log collector that hangs) loses lines, and stops no work.
+///
+/// # Errors
+/// When the level is no filter or a log was started before.
+pub fn start_for_service(settings: &Log, identity: Identity) -> Result<Rest, Error> {
+    let (writer, rest) =
+        NonBlockingBuilder::default().lossy(true).buffered_lines_limit(WAITING).thread_name("logs").finish(std::io::stderr());
+    let dropped = writer.error_counter();
+    begin(settings, identity, writer)?;
+    metrics::before_reading(move || metrics::LOG_LINES_DROPPED.set(dropped.dropped_lines() as f64, &[]));
+    Ok(Rest(rest))
+}
+
+fn begin(settings: &Log, identity: Identity, writer: impl Write + Send + 'static) -> Result<(), Error> {
     let filter = EnvFilter::try_new(&settings.level)?;
-    let lines = Lines::new(settings.format, identity, SystemClock, std::io::stderr());
-    Registry::default().with(filter).with(lines).try_init()?;
+    Registry::default().with(filter).with(Lines::new(settings.format, identity, SystemClock, writer)).try_init()?;
     Ok(())
 }
 
@@ -278,7 +301,7 @@ mod tests {
         let before = std::panic::take_hook();
         crate::telemetry::watch_panics();
         let text = written(LogFormat::Json, || {
-            metrics::with_local_recorder(&recorder, || {
+            ::metrics::with_local_recorder(&recorder, || {
                 let caught = std::panic::catch_unwind(|| panic!("no answer of redis://:{}@cache", "c0ffee"));
                 assert!(caught.is_err());
             });

@@ -127,6 +127,7 @@ catalogue! {
     counter DB_STATEMENTS = "holdfast_db_statements_total" {} "Statements sent to Postgres.";
     histogram DB_STATEMENT_SECONDS = "holdfast_db_statement_duration_seconds" { op } "Time of one operation on Postgres.";
 
+    gauge LOG_LINES_DROPPED = "holdfast_log_lines_dropped" {} "Lines of the log that nobody read in time, since the start.";
     gauge REDIS_UP = "holdfast_redis_up" {} "1 while Redis answers.";
     gauge REDIS_EVICTION_POLICY_OK = "holdfast_redis_eviction_policy_ok" {} "1 while Redis is set to evict nothing.";
     counter REDIS_CALLS = "holdfast_redis_calls_total" { call } "Calls to Redis.";

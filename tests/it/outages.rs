@@ -398,3 +398,34 @@ async fn q_06_a_redis_without_memory_delays_deliveries_and_loses_none() {
     assert_eq!(accepted.len(), 30);
     world.finish().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fail_07_nobody_who_reads_logs_or_metrics_is_needed_to_work() {
+    use std::os::unix::fs::OpenOptionsExt;
+    use tokio::io::AsyncWriteExt;
+    let world = World::with(Setup::default()).await;
+    let pipe = std::env::temp_dir().join(format!("unread-{}", uuid::Uuid::new_v4()));
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    // Held open and never read: a log collector that hangs.
+    let _collector = std::fs::OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(&pipe).expect("its reader");
+    let all = world.launch_unheard(&pipe);
+    world.until_ready(&all).await;
+    // Scrapers that ask and never take the answer.
+    let admin = all.admin.trim_start_matches("http://").to_owned();
+    let mut scrapers = Vec::new();
+    for _ in 0..50 {
+        let mut scraper = tokio::net::TcpStream::connect(&admin).await.expect("connects");
+        scraper.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("asks");
+        scrapers.push(scraper);
+    }
+    for _ in 0..5 {
+        world.accept_records(&all, 100).await;
+        world.until_completed(SOON).await;
+    }
+    let dropped = world.metric(&all, "holdfast_log_lines_dropped", &[]).await;
+    assert!(dropped > 0.0, "the pipe was full, and {dropped} lines were dropped");
+    assert_eq!(all.term(SOON).await, 0, "it also stops in order");
+    drop(scrapers);
+    let _ = std::fs::remove_file(&pipe);
+    world.finish().await;
+}

@@ -272,6 +272,16 @@ impl World {
 
     /// A process of the program that may not be ready yet.
     pub fn launch(&self, role: &str, changes: &[(&str, &str)]) -> Arc<Instance> {
+        self.launch_as(HOLDFAST, &["serve", "--role", role], role, changes)
+    }
+
+    /// A process of the program whose log nobody reads: `log` is a pipe that a test holds open.
+    pub fn launch_unheard(&self, log: &std::path::Path) -> Arc<Instance> {
+        let run = format!("exec '{HOLDFAST}' serve --role all 2>'{}'", log.display());
+        self.launch_as("/bin/sh", &["-c", &run], "all", &[("LOG_LEVEL", "trace")])
+    }
+
+    fn launch_as(&self, program: &str, arguments: &[&str], role: &str, changes: &[(&str, &str)]) -> Arc<Instance> {
         let (http, admin) = (format!("127.0.0.1:{}", free_port()), format!("127.0.0.1:{}", free_port()));
         let mut environment = self.environment.clone();
         environment.insert("HTTP_LISTEN".to_owned(), http.clone());
@@ -284,7 +294,7 @@ impl World {
         for (name, value) in changes {
             environment.insert((*name).to_owned(), (*value).to_owned());
         }
-        let process = Process::spawn(&format!("serve --role {role}"), HOLDFAST, ["serve", "--role", role], &environment);
+        let process = Process::spawn(&format!("serve --role {role}"), program, arguments, &environment);
         let instance = Arc::new(Instance { process, http: format!("http://{http}"), admin: format!("http://{admin}") });
         self.instances.lock().unwrap().push(instance.clone());
         instance
