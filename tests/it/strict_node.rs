@@ -2,6 +2,7 @@
 //! left behind, and knows neither receipts of whole blocks nor a tip of its own. What the proxies play elsewhere, this one does by itself.
 
 use crate::support::anvil::{Mining, Node};
+use crate::support::rpc_proxy::Rule;
 use crate::support::wait::{eventually, found};
 use crate::support::world::{Instance, POOL, SOON, Setup, World};
 use entity::values::Address;
@@ -135,6 +136,10 @@ async fn a_strict_node_that_loses_its_newest_blocks_is_given_the_same_bytes_agai
     world.finish().await;
 }
 
+fn silenced(world: &World) -> Vec<Rule> {
+    world.providers.iter().map(|provider| provider.reset("eth_sendRawTransaction")).collect()
+}
+
 fn ethereumjs() -> Setup {
     Setup { node: Node::EthereumJs, mining: Mining::OnDemand, ..Setup::default() }
         .with("TX_CONFIRMATIONS", 2)
@@ -157,8 +162,11 @@ async fn siblings_that_win_undo_an_end_and_the_proof_is_of_the_block_that_stays(
     // Everything from the block of the first on has siblings, one more than there were blocks, and none of them has a transaction.
     let height = world.anvil.height().await;
     let mined = world.job(&all, &ids[0]).await["transaction"]["block"]["number"].as_u64().expect("a number");
+    // Nobody may send before the fork is whole: its later blocks would have what is sent again.
+    let held = silenced(&world);
     world.anvil.reorg(height - mined + 1, &[]).await;
     assert_eq!(world.anvil.next_nonce(world.signers[0].address).await, 0);
+    held.into_iter().for_each(Rule::lift);
     let left: Value = world.anvil.ask("eth_getBlockByHash", json!([before, false])).await;
     assert_eq!(left["hash"], before, "the node still knows the block that lost");
     eventually("the ends are undone", SOON, async || world.count("lineage_revivals").await == 3).await;
@@ -182,8 +190,10 @@ async fn a_sibling_before_the_confirmations_is_no_end_at_all() {
     let (all, id) = pending(&world).await;
     world.anvil.mine(2).await;
     assert_eq!(world.anvil.recorded().await.len(), 1, "it is mined");
+    let held = silenced(&world);
     world.anvil.reorg(2, &[]).await;
     assert!(world.anvil.recorded().await.is_empty(), "and no longer");
+    held.into_iter().for_each(Rule::lift);
     world.mine_until_none(OPEN, SOON).await;
     let events = world.events(&id).await;
     assert!(!events.iter().any(|event| event == "reorged"), "nothing was told before its time: {events:?}");
