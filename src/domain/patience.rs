@@ -23,6 +23,12 @@ pub fn waiting_at_a_lane(hands: usize) -> usize {
     (hands / 4).max(1)
 }
 
+/// How many may wait so for all pools together: half of the hands, and one at least, so that many pools without room do not take them all either.
+#[must_use]
+pub fn waiting_at_all_lanes(hands: usize) -> usize {
+    (hands / 2).max(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,5 +46,6 @@ mod tests {
     #[test]
     fn no_pool_takes_all_hands_and_each_has_one() {
         assert_eq!([1, 3, 4, 64].map(waiting_at_a_lane), [1, 1, 1, 16]);
+        assert_eq!([1, 3, 4, 64].map(waiting_at_all_lanes), [1, 1, 2, 32]);
     }
 }

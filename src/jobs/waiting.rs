@@ -3,7 +3,7 @@
 
 use crate::domain::patience;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -19,11 +19,26 @@ struct Line {
     away: BTreeMap<u64, u64>,
 }
 
+#[derive(Default)]
+struct Lines {
+    of: HashMap<Pool, Line>,
+    /// At the lanes of all pools.
+    seated: usize,
+}
+
+impl Lines {
+    fn line(&mut self, pool: &Pool) -> Option<&mut Line> {
+        let room = self.of.len() < POOLS || self.of.contains_key(pool);
+        room.then(|| self.of.entry(pool.clone()).or_default())
+    }
+}
+
 /// The lines of all pools.
 pub(super) struct Waiting {
     began: Instant,
     places: usize,
-    lines: Mutex<HashMap<Pool, Line>>,
+    all_places: usize,
+    lines: Mutex<Lines>,
 }
 
 /// A place at the lane; given back when dropped.
@@ -34,33 +49,37 @@ pub(super) struct Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.waiting.with(&self.pool, |line| line.at_lane = line.at_lane.saturating_sub(1));
+        let mut lines = self.waiting.lines();
+        lines.seated = lines.seated.saturating_sub(1);
+        if let Some(line) = lines.of.get_mut(&self.pool) {
+            line.at_lane = line.at_lane.saturating_sub(1);
+        }
     }
 }
 
 impl Waiting {
     /// `hands` is how many executions the process has at a time.
     pub(super) fn new(hands: usize) -> Arc<Self> {
-        Arc::new(Self { began: Instant::now(), places: patience::waiting_at_a_lane(hands), lines: Mutex::default() })
+        let (places, all_places) = (patience::waiting_at_a_lane(hands), patience::waiting_at_all_lanes(hands));
+        Arc::new(Self { began: Instant::now(), places, all_places, lines: Mutex::default() })
     }
 
-    fn with<T>(&self, pool: &Pool, act: impl FnOnce(&mut Line) -> T) -> Option<T> {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        if lines.len() >= POOLS && !lines.contains_key(pool) {
-            return None;
-        }
-        Some(act(lines.entry(pool.clone()).or_default()))
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A place to wait at the lanes of a pool; None when as many as may wait there already.
     pub(super) fn sit(self: &Arc<Self>, chain_id: i64, pool: &str) -> Option<Seat> {
         let pool = (chain_id, pool.to_owned());
-        let seated = self.with(&pool, |line| {
-            let free = line.at_lane < self.places;
-            line.at_lane += usize::from(free);
-            free
-        });
-        (seated == Some(true)).then(|| Seat { waiting: Arc::clone(self), pool })
+        let mut lines = self.lines();
+        if lines.seated >= self.all_places {
+            return None;
+        }
+        let line = lines.line(&pool).filter(|line| line.at_lane < self.places)?;
+        line.at_lane += 1;
+        lines.seated += 1;
+        drop(lines);
+        Some(Seat { waiting: Arc::clone(self), pool })
     }
 
     /// One more goes away; for how long at most.
@@ -69,13 +88,12 @@ impl Waiting {
     }
 
     fn leave_at(&self, chain_id: i64, pool: &str, least: Duration, now: u64) -> Duration {
-        let wait = self.with(&(chain_id, pool.to_owned()), |line| {
-            line.away = line.away.split_off(&now);
-            let wait = patience::away(line.away.values().sum(), least);
-            *line.away.entry(now + wait.as_secs()).or_default() += 1;
-            wait
-        });
-        wait.unwrap_or(least)
+        let mut lines = self.lines();
+        let Some(line) = lines.line(&(chain_id, pool.to_owned())) else { return least };
+        line.away = line.away.split_off(&now);
+        let wait = patience::away(line.away.values().sum(), least);
+        *line.away.entry(now + wait.as_secs()).or_default() += 1;
+        wait
     }
 }
 
@@ -102,6 +120,11 @@ mod tests {
         assert!(seats.iter().all(Option::is_some));
         assert!(waiting.sit(1, "a").is_none() && waiting.sit(1, "b").is_some() && waiting.sit(2, "a").is_some());
         drop(seats);
-        assert!(waiting.sit(1, "a").is_some());
+        let one = waiting.sit(1, "a");
+        assert!(one.is_some());
+        let others: Vec<_> = ["b", "c", "d", "e"].map(|pool| waiting.sit(1, pool)).into_iter().collect();
+        assert_eq!(others.iter().filter(|seat| seat.is_some()).count(), 3, "half of the hands work, however many pools wait");
+        drop(one);
+        assert!(waiting.sit(1, "e").is_some());
     }
 }

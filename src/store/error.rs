@@ -33,6 +33,10 @@ pub enum Error {
     Schema { found: i32, expected: i32 },
 }
 
+/// What a pool knows when its time is up; one connection of its own would say more (`reach`).
+const NO_CONNECTION: &str =
+    "no connection within DB_CONNECTION_TIMEOUT: the server is away, or all of DB_POOL_MAX are at work; `holdfast doctor` says which";
+
 /// What a worker does about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -60,7 +64,7 @@ impl From<DbErr> for Error {
             DbErr::Exec(RuntimeErr::SqlxError(sql))
             | DbErr::Query(RuntimeErr::SqlxError(sql))
             | DbErr::Conn(RuntimeErr::SqlxError(sql)) => from_sqlx(sql),
-            DbErr::ConnectionAcquire(ConnAcquireErr::Timeout) => Self::Unavailable("no connection within DB_CONNECTION_TIMEOUT".into()),
+            DbErr::ConnectionAcquire(ConnAcquireErr::Timeout) => Self::Unavailable(NO_CONNECTION.into()),
             DbErr::ConnectionAcquire(ConnAcquireErr::ConnectionClosed) => Self::Unavailable("the pool is closed".into()),
             DbErr::Exec(_) | DbErr::Query(_) | DbErr::Conn(_) => Self::Unavailable(error.to_string()),
             _ => Self::Answer(error.to_string()),
@@ -74,6 +78,7 @@ pub(super) fn from_sqlx(error: &sqlx::Error) -> Error {
             sqlx::Error::ColumnDecode { .. } | sqlx::Error::ColumnNotFound(_) | sqlx::Error::Decode(_) | sqlx::Error::RowNotFound => {
                 Error::Answer(error.to_string())
             }
+            sqlx::Error::PoolTimedOut => Error::Unavailable(NO_CONNECTION.into()),
             _ => Error::Unavailable(error.to_string()),
         };
     };
