@@ -85,7 +85,7 @@ async fn a_new_job_is_accepted_and_told_as_it_was_committed() {
     assert_eq!(seen.header("location"), format!("/v1/jobs/{id}"));
     let expected = json!({
         "id": id, "kind": "contract_call", "state": "queued", "chain_id": 31337, "created_at": "2030-01-02T03:04:05.678Z",
-        "updated_at": "2030-01-02T03:04:05.678Z", "attempts": 0, "priority": 50, "transaction": null, "error": null, "metadata": {"a": 2, "b": 1},
+        "updated_at": "2030-01-02T03:04:05.678Z", "cancellation": null, "attempts": 0, "priority": 50, "transaction": null, "error": null, "metadata": {"a": 2, "b": 1},
     });
     assert_eq!(seen.body, expected);
     let read = ask(&stage, get(&stage, seen.header("location"))).await;

@@ -278,6 +278,7 @@ async fn n_08_what_mines_decides_whether_a_job_was_cancelled() {
         }
         world.mine_until_none(OPEN, SOON).await;
         let job = world.job(&all, &ids[0]).await;
+        assert_eq!(job["cancellation"], if original_first { "too_late" } else { "done" }, "{job}");
         let expected = if original_first { ("completed", true) } else { ("cancelled", false) };
         assert_eq!((job["state"].as_str().unwrap(), job["transaction"]["hash"] == original.to_string()), expected, "{job}");
         assert_eq!(world.anvil.next_nonce(world.signers[0].address).await, 1);

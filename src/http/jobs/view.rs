@@ -27,6 +27,9 @@ pub struct JobBody {
     pub created_at: String,
     #[schema(format = DateTime)]
     pub updated_at: String,
+    /// What became of the wish to cancel it; null where nobody had one. `asked`: what is mined decides. `too_late`: it had its effect.
+    #[schema(required)]
+    pub cancellation: Option<Cancellation>,
     pub attempts: i32,
     pub priority: i16,
     /// Null until the job owns a nonce.
@@ -36,6 +39,24 @@ pub struct JobBody {
     pub error: Option<ErrorBody>,
     #[schema(required, value_type = Option<Object>)]
     pub metadata: Option<serde_json::Value>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Cancellation {
+    Asked,
+    Done,
+    TooLate,
+}
+
+impl Cancellation {
+    fn of(job: &JobView) -> Option<Self> {
+        job.cancel_asked_at.map(|_| match job.state {
+            JobState::Cancelled => Self::Done,
+            state if state.is_final() => Self::TooLate,
+            _ => Self::Asked,
+        })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
@@ -111,6 +132,7 @@ impl JobBody {
             chain_id: job.chain_id,
             updated_at: created_at.clone(),
             created_at,
+            cancellation: None,
             attempts: 0,
             priority: job.priority,
             transaction: None,
@@ -140,6 +162,7 @@ impl From<&JobView> for JobBody {
             created_at: time(created_at),
             // The clock of Postgres may be behind the one that made the id.
             updated_at: time(job.updated_at.max(created_at)),
+            cancellation: Cancellation::of(job),
             attempts: job.attempts,
             priority: job.priority,
             transaction: job.transaction.as_ref().map(TransactionBody::from),
