@@ -27,6 +27,9 @@ pub enum Lanes {
     /// Lets a frozen lane settle again: ends that a majority contradicts are undone and their bytes sent again
     Thaw {
         address: Address,
+        /// Only on this chain; without it, on every chain where it is frozen
+        #[arg(long)]
+        chain: Option<i64>,
         /// Say what would be undone, and change nothing
         #[arg(long)]
         dry_run: bool,
@@ -44,11 +47,11 @@ impl Lanes {
                 let list = session::at_desk(global, async |_, desk| explain_lane::explain(desk, address).await)?;
                 answer(global, "lanes.explain", &list, |page| list.items.iter().for_each(|lane| explain(page, lane)))?;
             }
-            Self::Thaw { address, dry_run } => {
+            Self::Thaw { address, chain, dry_run } => {
                 let config = session::config_for_postgres(global)?;
                 let operator = session::operator(&config)?;
                 let list = session::at_desk_of(global, &config, async |config, desk| {
-                    thaw::thaw(desk, address, &Chains::Configured(&config.chains), dry_run, (operator, &global.reason)).await
+                    thaw::thaw(desk, (address, chain), &Chains::Configured(&config.chains), dry_run, (operator, &global.reason)).await
                 })?;
                 answer(global, "lanes.thaw", &list, |page| list.items.iter().for_each(|lane| thawed(page, lane)))?;
             }
@@ -66,8 +69,17 @@ fn thawed(page: &mut Page, lane: &Thawed) {
         None => page.line(format!("{who} would be thawed")),
     }
     page.line(format!("it was frozen for {}", lane.reason));
-    let rows: Vec<_> = lane.undone.iter().map(|end| vec![cell(end.nonce), cell(end.job), cell(end.block), cell(end.hash)]).collect();
+    page.line(format!("a majority was asked about {} blocks; nonce {} is what the chain takes next", lane.blocks, lane.consumed));
+    let row = |end: &thaw::Undone| {
+        let stood = end.block.map_or_else(|| cell("given up to a stranger"), cell);
+        vec![cell(end.nonce), cell(end.job), stood, maybe(end.hash)]
+    };
+    let rows: Vec<_> = lane.undone.iter().map(row).collect();
     page.table(&["NONCE", "JOB", "BLOCK", "TRANSACTION"], &rows, "a majority contradicts no final end: all of them stand");
+    let left = lane.contradicted - i64::try_from(lane.undone.len()).unwrap_or(0);
+    if left > 0 {
+        page.line(format!("and {left} more above them"));
+    }
     if lane.reopened.is_some() {
         page.line(format!(
             "it gives out no nonce yet; once `holdfast lanes explain {0}` is as it should be: holdfast jobs signer-undrain {0}",

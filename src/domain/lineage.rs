@@ -19,6 +19,8 @@ pub enum Event {
     ReleasedUnsigned,
     /// A reorganisation inside TX_REORG_LOOKBACK_BLOCKS undid the end, be it ours or the stranger's: the bytes are as good as never sent.
     Orphaned,
+    /// The same of a stranger's use, where there are no bytes: the job has gone on without this nonce, and nobody owns it any more.
+    OrphanedUnsigned,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +52,7 @@ pub fn next(from: LineageState, event: Event) -> Result<Transition, Illegal> {
         (S::Signed | S::Broadcast | S::Replaced, E::ReceiptFinal { succeeded: false }) => S::Reverted,
         (S::Allocated | S::Signed | S::Broadcast | S::Replaced, E::ConsumedByStranger) => S::Superseded,
         (S::Mined | S::Reverted | S::Superseded, E::Orphaned) => S::Signed,
+        (S::Superseded, E::OrphanedUnsigned) => S::Abandoned,
         (from, event) => return Err(Illegal { from, event }),
     };
     Ok(Transition { to })
@@ -62,7 +65,7 @@ pub fn sources(event: Event, to: LineageState) -> Vec<LineageState> {
 }
 
 impl Event {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Journaled,
         Self::Sent,
         Self::ReplacementJournaled,
@@ -71,6 +74,7 @@ impl Event {
         Self::ConsumedByStranger,
         Self::ReleasedUnsigned,
         Self::Orphaned,
+        Self::OrphanedUnsigned,
     ];
 }
 
@@ -86,7 +90,8 @@ mod tests {
 
     #[test]
     fn a_final_state_has_no_way_out_but_a_reorganisation() {
-        assert!(arrows().all(|(from, event, t)| !from.is_final() || (event == Event::Orphaned && t.to == LineageState::Signed)));
+        let back = [(Event::Orphaned, LineageState::Signed), (Event::OrphanedUnsigned, LineageState::Abandoned)];
+        assert!(arrows().all(|(from, event, t)| !from.is_final() || back.contains(&(event, t.to))));
     }
 
     #[test]

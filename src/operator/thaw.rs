@@ -27,8 +27,12 @@ pub struct Thawed {
     pub signer: Address,
     pub chain_id: i64,
     pub reason: String,
-    /// Final ends that a majority contradicts: their bytes are sent again.
+    /// Final ends that a majority contradicts: their bytes are sent again. The first hundred.
     pub undone: Vec<Undone>,
+    /// All of them.
+    pub contradicted: i64,
+    /// The nonce that the chain takes next, as a majority tells.
+    pub consumed: u64,
     /// Blocks that a majority was asked about.
     pub blocks: u64,
     /// How many ends are provisional again; null: nothing was changed.
@@ -39,19 +43,27 @@ pub struct Thawed {
 pub struct Undone {
     pub job: JobId,
     pub nonce: i64,
-    pub hash: Hash,
+    /// What mined; null where the nonce was given up to a stranger.
+    pub hash: Option<Hash>,
     /// Where it was told to stand.
-    pub block: i64,
+    pub block: Option<i64>,
 }
 
-/// Thaws the frozen lanes of a signer, or (`dry`) says what that would undo.
+/// Thaws the frozen lanes of a signer, on one chain or (None) on all, or (`dry`) says what that would undo. Nothing is thawed before
+/// a majority of each chain has told how the ends stand.
 ///
 /// # Errors
-/// `NotFound` when the signer has no lane; `Gate` when none of them is frozen, or no majority says how its ends stand.
-pub async fn thaw(desk: &Desk, signer: Address, chains: &Chains<'_>, dry: bool, operator: (&str, &str)) -> Result<List<Thawed>, Error> {
+/// `NotFound` when the signer has no lane; `Gate` when none of them is frozen, while many calls fail, or no majority says how its ends stand.
+pub async fn thaw(
+    desk: &Desk,
+    (signer, on): (Address, Option<i64>),
+    chains: &Chains<'_>,
+    dry: bool,
+    operator: (&str, &str),
+) -> Result<List<Thawed>, Error> {
     check(operator.0, operator.1)?;
     let mut lanes = load(&desk.reader()).await?;
-    lanes.retain(|lane| lane.signer == signer);
+    lanes.retain(|lane| lane.signer == signer && on.is_none_or(|chain| lane.chain_id == chain));
     if lanes.is_empty() {
         return Err(Error::NotFound { what: "signer", id: signer.to_string() });
     }
@@ -60,28 +72,35 @@ pub async fn thaw(desk: &Desk, signer: Address, chains: &Chains<'_>, dry: bool, 
         let why = format!("no lane of {signer} is frozen");
         return Err(Error::Gate { gate: "not-frozen", why, next: "holdfast lanes list" });
     }
-    let mut items = Vec::new();
+    let mut plans = Vec::new();
     for lane in lanes {
         let (undone, blocks) = contradicted(desk, &lane, chains).await?;
         let (_, consumed) = chains.consumed(lane.chain_id, signer).await?;
-        let ends = rows::ends_in(&desk.reader(), lane.id, &undone, SHOWN).await?;
-        let reopened = if dry {
-            None
-        } else {
-            let by = Operator { id: operator.0, reason: operator.1 };
-            let found = rows::thaw(&desk.db, lane.id, &undone, i64::try_from(consumed).unwrap_or(i64::MAX), by).await?;
-            Some(found.ok_or_else(|| Error::Gate {
-                gate: "not-frozen",
-                why: format!("somebody else has thawed the lane of {signer} on chain {} meanwhile", lane.chain_id),
-                next: "holdfast lanes list",
-            })?)
+        plans.push((lane, undone, blocks, consumed));
+    }
+    let mut items = Vec::new();
+    for (lane, undone, blocks, consumed) in plans {
+        let from = i64::try_from(consumed).unwrap_or(i64::MAX);
+        let (ends, total) = rows::undone_ends(&desk.reader(), lane.id, &undone, from, SHOWN).await?;
+        let by = Operator { id: operator.0, reason: operator.1 };
+        let reopened = if dry { None } else { rows::thaw(&desk.db, lane.id, &undone, from, by).await? };
+        if reopened.is_none() && !dry {
+            let why = format!("somebody else has thawed the lane of {signer} on chain {} meanwhile", lane.chain_id);
+            return Err(Error::Gate { gate: "not-frozen", why, next: "holdfast lanes list" });
+        }
+        let shown = |end: rows::FinalEnd| Undone {
+            job: end.job,
+            nonce: end.nonce,
+            hash: end.mined.map(|(hash, _)| hash),
+            block: end.mined.map(|(_, block)| block),
         };
-        let shown = ends.into_iter().map(|end| Undone { job: end.job, nonce: end.nonce, hash: end.hash, block: end.block });
         items.push(Thawed {
             signer,
             chain_id: lane.chain_id,
             reason: lane.reason.unwrap_or_default(),
-            undone: shown.collect(),
+            undone: ends.into_iter().map(shown).collect(),
+            contradicted: total,
+            consumed,
             blocks,
             reopened,
         });

@@ -299,24 +299,34 @@ pub async fn supersede(
     rows.iter().map(|row| Ok((row.try_get("", "lineage_id")?, row.try_get("", "kind")?, row.try_get("", "state")?))).collect()
 }
 
-/// A nonce that a stranger used up, which a reorganisation may still undo.
+/// A nonce that a stranger used up.
 #[derive(Clone, Debug)]
 pub struct Loss {
     pub lineage: LineageId,
     pub nonce: i64,
     /// The block at which the count was made.
     pub proven_at: i64,
+    /// Seen TX_REORG_LOOKBACK_BLOCKS deep: nothing should undo it.
+    pub finalized: bool,
     pub hashes: Vec<Hash>,
 }
 
-/// The nonces of a lane that strangers used up, while that may still be undone; lowest first. Served by lineages_lost.
+/// The nonces of a lane that strangers used up, while that may still be undone, lowest first; and the highest one that nothing should undo.
+/// Served by lineages_lost, lineages_given_up.
 ///
 /// # Errors
 /// See [`Error`].
 pub async fn losses(db: &Reader, lane: LaneId, limit: u32) -> Result<Vec<Loss>, Error> {
-    let sql = "SELECT l.id, l.nonce, coalesce((l.proof -> 'account_nonce' ->> 'block')::bigint, 0) AS proven_at,
+    let sql = "WITH lost AS (
+                   (SELECT id, nonce, proof, finalized_at FROM holdfast.lineages
+                    WHERE lane_id = $1 AND state = 'superseded' AND finalized_at IS NULL ORDER BY nonce LIMIT $2)
+                   UNION ALL
+                   (SELECT id, nonce, proof, finalized_at FROM holdfast.lineages
+                    WHERE lane_id = $1 AND state = 'superseded' AND finalized_at IS NOT NULL ORDER BY nonce DESC LIMIT 1)
+               )
+               SELECT l.id, l.nonce, coalesce((l.proof -> 'account_nonce' ->> 'block')::bigint, 0) AS proven_at, l.finalized_at IS NOT NULL AS finalized,
                       ARRAY(SELECT a.hash FROM holdfast.tx_attempts a WHERE a.lineage_id = l.id ORDER BY a.ordinal) AS hashes
-               FROM holdfast.lineages l WHERE l.lane_id = $1 AND l.state = 'superseded' AND l.finalized_at IS NULL ORDER BY l.nonce LIMIT $2";
+               FROM lost l ORDER BY l.nonce";
     let rows = db.rows("losses", sql, vec![lane.into(), i64::from(limit).into()]).await?;
     rows.iter()
         .map(|row| {
@@ -325,6 +335,7 @@ pub async fn losses(db: &Reader, lane: LaneId, limit: u32) -> Result<Vec<Loss>, 
                 lineage: row.try_get("", "id")?,
                 nonce: row.try_get("", "nonce")?,
                 proven_at: row.try_get("", "proven_at")?,
+                finalized: row.try_get("", "finalized")?,
                 hashes: hashes.into_iter().filter_map(|hash| hash.try_into().ok().map(Hash)).collect(),
             })
         })
@@ -380,11 +391,20 @@ pub async fn ends_in(db: &Reader, lane: LaneId, blocks: &[EndBlock], limit: u32)
     rows.iter().map(|row| Ok(row.try_get("", "id")?)).collect()
 }
 
-/// Undoes ends that a reorganisation undid; gives the lineages that are signed again.
+/// Ends that were undone.
+#[derive(Clone, Debug, Default)]
+pub struct Undone {
+    /// Signed again.
+    pub revived: Vec<LineageId>,
+    /// They never had bytes, and nobody owns their nonces any more.
+    pub freed: Vec<LineageId>,
+}
+
+/// Undoes ends that a reorganisation undid.
 ///
 /// # Errors
 /// See [`Error`]; nothing is half done.
-pub async fn revive(db: &Db, lane: LaneId, holder: WorkerId, lineages: &[LineageId]) -> Result<Vec<LineageId>, Error> {
+pub async fn revive(db: &Db, lane: LaneId, holder: WorkerId, lineages: &[LineageId]) -> Result<Undone, Error> {
     let arrow = job::arrow(job::Event::Orphaned).map_err(|e| Error::Answer(e.to_string()))?;
     let values = vec![
         array(lineages.iter().map(|id| id.0)),
@@ -393,9 +413,14 @@ pub async fn revive(db: &Db, lane: LaneId, holder: WorkerId, lineages: &[Lineage
         words(lineage::sources(lineage::Event::Orphaned, LineageState::Signed)),
         words(arrow.from),
         arrow.to.to_string().into(),
+        words(lineage::sources(lineage::Event::OrphanedUnsigned, LineageState::Abandoned)),
     ];
-    let rows = db.rows("revive", include_str!("sql/revive.sql"), values).await?;
-    rows.iter().map(|row| Ok(row.try_get("", "lineage_id")?)).collect()
+    let mut undone = Undone::default();
+    for row in db.rows("revive", include_str!("sql/revive.sql"), values).await? {
+        let lineage = row.try_get("", "lineage_id")?;
+        if row.try_get("", "signed")? { undone.revived.push(lineage) } else { undone.freed.push(lineage) }
+    }
+    Ok(undone)
 }
 
 /// Notes that the ends in these blocks are final; at most `limit` of them.

@@ -12,8 +12,8 @@ use entity::values::Hash;
 pub struct FinalEnd {
     pub job: JobId,
     pub nonce: i64,
-    pub hash: Hash,
-    pub block: i64,
+    /// Which transaction mined and in which block; None: it was given up to a stranger.
+    pub mined: Option<(Hash, i64)>,
 }
 
 /// The blocks below a height that hold final ends of a lane, newest first.
@@ -29,26 +29,35 @@ pub async fn final_blocks(db: &Reader, lane: LaneId, below: i64, limit: u32) -> 
         .collect()
 }
 
-/// The final ends in these blocks, lowest nonce first.
+/// The final ends that thawing would open again: those in these blocks, and the nonces from `consumed` on that were given up to strangers.
+/// Lowest nonce first, at most `limit`; and how many there are in all. Served by lineages_finalized, lineages_given_up.
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn ends_in(db: &Reader, lane: LaneId, blocks: &[EndBlock], limit: u32) -> Result<Vec<FinalEnd>, Error> {
-    let sql = "SELECT l.job_id, l.nonce, l.mined_hash, l.block_number FROM unnest($2::bigint[], $3::bytea[]) AS b (number, hash)
-               JOIN holdfast.lineages l ON l.lane_id = $1 AND l.block_number = b.number AND l.block_hash = b.hash
-               WHERE l.finalized_at IS NOT NULL ORDER BY l.nonce LIMIT $4";
-    let values = vec![lane.into(), array(blocks.iter().map(|b| b.number)), array(blocks.iter().map(|b| b.hash)), i64::from(limit).into()];
-    let rows = db.rows("final_ends", sql, values).await?;
-    rows.iter()
-        .map(|row| {
-            Ok(FinalEnd {
-                job: row.try_get("", "job_id")?,
-                nonce: row.try_get("", "nonce")?,
-                hash: row.try_get("", "mined_hash")?,
-                block: row.try_get("", "block_number")?,
-            })
-        })
-        .collect()
+pub async fn undone_ends(db: &Reader, lane: LaneId, blocks: &[EndBlock], consumed: i64, limit: u32) -> Result<(Vec<FinalEnd>, i64), Error> {
+    let sql = "WITH ends AS (
+                   SELECT l.job_id, l.nonce, l.mined_hash, l.block_number FROM unnest($2::bigint[], $3::bytea[]) AS b (number, hash)
+                   JOIN holdfast.lineages l ON l.lane_id = $1 AND l.block_number = b.number AND l.block_hash = b.hash
+                   WHERE l.finalized_at IS NOT NULL AND l.block_number IS NOT NULL
+                   UNION ALL
+                   SELECT l.job_id, l.nonce, NULL, NULL FROM holdfast.lineages l
+                   WHERE l.lane_id = $1 AND l.state = 'superseded' AND l.finalized_at IS NOT NULL AND l.nonce >= $4
+               )
+               SELECT *, count(*) OVER () AS total FROM ends ORDER BY nonce LIMIT $5";
+    let values = vec![
+        lane.into(),
+        array(blocks.iter().map(|b| b.number)),
+        array(blocks.iter().map(|b| b.hash)),
+        consumed.into(),
+        i64::from(limit).into(),
+    ];
+    let rows = db.rows("undone_ends", sql, values).await?;
+    let total = rows.first().map_or(Ok(0), |row| row.try_get("", "total"))?;
+    let ends = rows.iter().map(|row| {
+        let (hash, block): (Option<Hash>, Option<i64>) = (row.try_get("", "mined_hash")?, row.try_get("", "block_number")?);
+        Ok(FinalEnd { job: row.try_get("", "job_id")?, nonce: row.try_get("", "nonce")?, mined: hash.zip(block) })
+    });
+    Ok((ends.collect::<Result<_, Error>>()?, total))
 }
 
 /// Thaws a frozen lane; how many ends are provisional again. None: it is not frozen.

@@ -74,3 +74,45 @@ async fn a_stranger_who_comes_back_wins_and_the_lane_goes_on() {
     assert_eq!(world.rows("SELECT DISTINCT state FROM holdfast.jobs WHERE project = 'holdfast'").await, ["dead"]);
     world.finish().await;
 }
+
+/// A lane whose only nonce was given out and never signed when a stranger used it up: its job has another one.
+async fn unsigned(lookback: u64) -> (World, Arc<Instance>, String) {
+    let setup = Setup { mining: Mining::OnDemand, ..Setup::default() };
+    let setup = setup.with("TX_STUCK_SECONDS", 2).with("TX_CONFIRMATIONS", 1).with("TX_REORG_LOOKBACK_BLOCKS", lookback);
+    let world = World::with(setup.with("QUEUE_LOCK_SECONDS", 120)).await;
+    world.anvil.mine(20).await;
+    let engine = world.engine().await;
+    let relayer = world.serve("relayer", &[("HOLDFAST_FAIL_POINT", "lane.reserved")]).await;
+    let id = world.accept(&engine, &world.record()).await;
+    assert_eq!(relayer.exit(SOON).await, -9);
+    world.anvil.use_nonce(world.signers[0].address).await;
+    world.anvil.mine(1).await;
+    let relayer = world.serve("relayer", &[]).await;
+    eventually("its job has another nonce", SOON, async || world.rows(LINEAGES).await == ["0|tests|superseded", "1|tests|broadcast"]).await;
+    assert_eq!(world.count("tx_attempts a JOIN holdfast.lineages l ON l.id = a.lineage_id WHERE l.nonce = 0").await, 0);
+    (world, relayer, id)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unsigned_nonce_that_a_reorganisation_took_from_a_stranger_is_filled() {
+    let (world, relayer, id) = unsigned(8).await;
+    world.anvil.reorg(2, &[]).await;
+    world.anvil.drop_all_transactions().await;
+    world.anvil.mine(1).await;
+    world.mine_until_none(OPEN, SOON).await;
+    assert_eq!(world.state(&id).await, "completed");
+    let mut rows = world.rows(LINEAGES).await;
+    rows.sort();
+    assert_eq!(rows, ["0|holdfast|mined", "0|tests|abandoned", "1|tests|mined"]);
+    assert_eq!(world.metric(&relayer, "holdfast_gap_fills_total", &[]).await, 1.0);
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_unsigned_nonce_that_a_stranger_keeps_is_his_for_good() {
+    let (world, _relayer, id) = unsigned(4).await;
+    world.mine_until_none("lineages WHERE finalized_at IS NULL", SOON).await;
+    assert_eq!(world.state(&id).await, "completed");
+    assert_eq!(world.rows(LINEAGES).await, ["0|tests|superseded", "1|tests|mined"]);
+    world.finish().await;
+}

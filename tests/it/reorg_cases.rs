@@ -182,6 +182,42 @@ async fn a_reorganisation_past_the_lookback_freezes_the_lane_until_an_operator_t
     world.finish().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stranger_who_is_undone_past_the_lookback_freezes_the_lane_until_an_operator_thaws_it() {
+    let world = World::with(setup(1)).await;
+    world.anvil.mine(8).await;
+    let held: Vec<_> = world.providers.iter().map(|provider| provider.reset("eth_sendRawTransaction")).collect();
+    let all = world.serve("all", &[]).await;
+    let id = world.accept(&all, &world.record()).await;
+    eventually("it is signed", SOON, async || world.count("tx_attempts").await == 1).await;
+    let signer = world.signers[0].address;
+    world.anvil.use_nonce(signer).await;
+    let undone = world.anvil.height().await;
+    world.mine_until_none("lineages WHERE finalized_at IS NULL", SOON).await;
+    assert_eq!(world.state(&id).await, "dead");
+    held.into_iter().for_each(|rule| rule.lift());
+    world.anvil.reorg(world.anvil.height().await - undone, &[]).await;
+    world.anvil.drop_all_transactions().await;
+    world.anvil.mine(1).await;
+    assert_eq!(world.anvil.next_nonce(signer).await, 0, "the stranger is gone");
+    let reason =
+        found("the lane is frozen", SOON, async || world.rows("SELECT reason FROM holdfast.lanes WHERE state = 'frozen'").await.pop())
+            .await;
+    assert!(reason.starts_with("finality_violated: nonce 0"), "{reason}");
+    assert!(world.metric(&all, "holdfast_finality_violations_total", &[]).await >= 1.0);
+
+    let chain = [("RPC_URL", world.writer().url.as_str()), ("TX_REORG_LOOKBACK_BLOCKS", "6")];
+    let address = signer.to_string();
+    let (code, told) = command::run(&world, &["lanes", "thaw", &address, "--reason", "looked at", "--dry-run"], &chain).await;
+    assert!(code == 0 && told.contains(&id) && told.contains("given up to a stranger"), "{told}");
+    let (code, told) = command::run(&world, &["lanes", "thaw", &address, "--reason", "looked at"], &chain).await;
+    assert!(code == 0 && told.contains("1 ends are provisional again"), "{told}");
+    world.mine_until_none("lineages WHERE finalized_at IS NULL", SOON).await;
+    assert_eq!(world.state(&id).await, "completed");
+    assert_eq!(told_of(&world, &id).await, ["dead", "reorged", "completed", "finalized"]);
+    world.finish().await;
+}
+
 async fn told_of(world: &World, id: &str) -> Vec<String> {
     told(&world.events(id).await).into_iter().map(ToOwned::to_owned).collect()
 }

@@ -508,7 +508,7 @@ impl Store {
             return false;
         }
         self.lineages[at].state = LineageState::Superseded;
-        (self.lineages[at].proven_at, self.lineages[at].finalized) = (proven_at, hashes == 0);
+        self.lineages[at].proven_at = proven_at;
         self.move_job(job, event);
         self.jobs[job].lineage = None;
         if hashes == 0 {
@@ -552,6 +552,11 @@ impl Store {
         let mut revived = Vec::new();
         for at in ends {
             let lineage = &mut self.lineages[*at];
+            if !lineage.finalized && lineage.state == LineageState::Superseded && lineage.attempts.is_empty() {
+                lineage.state = lineage::next(lineage.state, lineage::Event::OrphanedUnsigned).unwrap().to;
+                self.met.insert("unsigned taken back from a stranger");
+                continue;
+            }
             if lineage.finalized || lineage::next(lineage.state, lineage::Event::Orphaned).is_err() {
                 continue;
             }

@@ -16,7 +16,7 @@ ALTER TABLE holdfast.lanes
     DROP COLUMN delegated;
 DROP INDEX holdfast.tx_attempts_by_key;
 ALTER TABLE holdfast.tx_attempts DROP CONSTRAINT tx_attempts_legacy_has_one_price, DROP COLUMN tx_type;
-DROP INDEX holdfast.lineages_provisional, holdfast.lineages_finalized, holdfast.lineages_lost;
+DROP INDEX holdfast.lineages_provisional, holdfast.lineages_finalized, holdfast.lineages_lost, holdfast.lineages_given_up;
 ALTER TABLE holdfast.jobs DROP CONSTRAINT jobs_not_actionable_has_no_nonce, DROP COLUMN lineage_id;
 UPDATE holdfast.lineages SET effective_gas_price = 0 WHERE state IN ('mined', 'reverted') AND effective_gas_price IS NULL;
 ALTER TABLE holdfast.lineages

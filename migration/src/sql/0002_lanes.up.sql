@@ -30,6 +30,7 @@ ALTER TABLE holdfast.lineages
 CREATE INDEX lineages_provisional ON holdfast.lineages (lane_id, block_number) WHERE state IN ('mined', 'reverted') AND finalized_at IS NULL;
 -- Nonces that strangers used up, until nothing can undo that.
 CREATE INDEX lineages_lost ON holdfast.lineages (lane_id) WHERE state = 'superseded' AND finalized_at IS NULL;
+CREATE INDEX lineages_given_up ON holdfast.lineages (lane_id, nonce DESC) WHERE state = 'superseded' AND finalized_at IS NOT NULL;
 CREATE INDEX lineages_finalized ON holdfast.lineages (lane_id, block_number DESC) WHERE finalized_at IS NOT NULL AND block_number IS NOT NULL;
 
 ALTER TABLE holdfast.tx_attempts
@@ -81,6 +82,10 @@ BEGIN
     IF OLD.state IN ('mined', 'reverted', 'superseded') AND NEW.state IN ('signed', 'replaced') AND OLD.finalized_at IS NULL AND NEW.revivals = OLD.revivals + 1 THEN
         INSERT INTO holdfast.lineage_revivals (lineage_id, ordinal, state, mined_hash, block_number, block_hash, proof, ended_at)
         VALUES (OLD.id, NEW.revivals, OLD.state, OLD.mined_hash, OLD.block_number, OLD.block_hash, OLD.proof, OLD.ended_at);
+        RETURN NEW;
+    END IF;
+    -- Nor does a nonce that a stranger used up stay his where it was undone: what never had bytes (lineages_signed_is_not_abandoned) is nobody's then.
+    IF OLD.state = 'superseded' AND NEW.state = 'abandoned' AND OLD.finalized_at IS NULL AND NEW.finalized_at IS NULL AND NEW.nonce = OLD.nonce AND NEW.job_id = OLD.job_id THEN
         RETURN NEW;
     END IF;
     same := OLD;

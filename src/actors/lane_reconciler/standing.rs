@@ -9,6 +9,7 @@ use crate::domain::quorum::Decision;
 use crate::domain::settlement::{self, Shown, Standing};
 use crate::store;
 use crate::store::lanes::Lane;
+use crate::store::settling::Undone;
 use crate::telemetry::metrics;
 use entity::ids::LineageId;
 use entity::states::LineageState;
@@ -32,7 +33,10 @@ impl Work {
     pub(super) async fn recheck(&self, lane: &Lane, view: View) -> Result<bool, store::Error> {
         let deep = number(view.reached) - number(self.desk.settings.reorg_lookback) + 1;
         let mut blocks = self.journal.end_blocks(self.lane, NEWEST, deep, FINAL_BLOCKS).await?;
-        self.recheck_losses(lane, view).await?;
+        if let Some(nonce) = self.recheck_losses(lane, view).await? {
+            self.freeze(lane, view, &format!("nonce {nonce} was a stranger's and is free again")).await?;
+            return Ok(false);
+        }
         if blocks.is_empty() {
             return Ok(true);
         }
@@ -43,7 +47,7 @@ impl Work {
             found = self.stand(&blocks, view).await;
         }
         if let Some(broken) = found.broken {
-            self.freeze(lane, broken).await?;
+            self.freeze(lane, view, &format!("block {} ({}) with an end of this lane was undone", broken.number, broken.hash)).await?;
             return Ok(false);
         }
         if !found.orphaned.is_empty() {
@@ -68,14 +72,15 @@ impl Work {
     }
 
     /// A stranger's transaction can be undone like ours: then our bytes live again, and their job must not be taken up under another nonce.
-    async fn recheck_losses(&self, lane: &Lane, view: View) -> Result<(), store::Error> {
+    /// Gives a nonce that he had for good and has no longer.
+    async fn recheck_losses(&self, lane: &Lane, view: View) -> Result<Option<i64>, store::Error> {
         let losses = self.journal.losses(self.lane, LOSSES).await?;
         let Some(deep) = lane_round::settled_at(view.reached, self.desk.settings.reorg_lookback).filter(|_| !losses.is_empty()) else {
-            return Ok(());
+            return Ok(None);
         };
         let count = |tag| async move { self.desk.chain.consumed_nonces(vec![lane.signer], tag).await.pop().and_then(Decision::agreed) };
         let (latest, deep_count) = (count(BlockTag::Latest).await, count(BlockTag::Number(deep)).await);
-        let hashes: Vec<_> = losses.iter().flat_map(|loss| loss.hashes.iter().copied()).collect();
+        let hashes: Vec<_> = losses.iter().filter(|loss| !loss.finalized).flat_map(|loss| loss.hashes.iter().copied()).collect();
         let told = self.desk.chain.receipts(hashes.clone(), view.reached).await;
         let told: HashMap<_, _> = hashes.into_iter().zip(told).map(|(hash, votes)| (hash, shown(&votes.decision))).collect();
         let (mut undone, mut confirmed) = (Vec::new(), Vec::new());
@@ -83,7 +88,9 @@ impl Work {
             let Ok(nonce) = u64::try_from(loss.nonce) else { continue };
             let shown: Vec<Shown> = loss.hashes.iter().map(|hash| told.get(hash).copied().unwrap_or(Shown::Unknown)).collect();
             match settlement::loss(nonce, latest, deep_count, &shown, self.desk.chain.calm()) {
+                Standing::Orphaned if loss.finalized => return Ok(Some(loss.nonce)),
                 Standing::Orphaned => undone.push(loss.lineage),
+                _ if loss.finalized => {}
                 Standing::Final if loss.proven_at <= number(deep) => confirmed.push(loss.lineage),
                 _ => {}
             }
@@ -94,15 +101,22 @@ impl Work {
         if !confirmed.is_empty() {
             self.journal.confirm_losses(self.lane, self.holder, &confirmed).await?;
         }
-        Ok(())
+        Ok(None)
     }
 
     async fn undo(&self, lane: &Lane, orphans: &[LineageId]) -> Result<(), store::Error> {
-        let revived = self.journal.revive(self.lane, self.holder, orphans).await?;
+        let Undone { revived, freed } = self.journal.revive(self.lane, self.holder, orphans).await?;
+        let label = self.desk.label();
+        if !freed.is_empty() {
+            metrics::TX_TRANSITIONS.add(u64::try_from(freed.len()).unwrap_or(0), &[&label, LineageState::Abandoned.as_str()]);
+            tracing::warn!(
+                event = "nonce_freed", lane = %self.lane, signer = %lane.signer, lineages = ?freed,
+                "a reorganisation undid strangers that had used up nonces without bytes: transfers of nothing will use them up"
+            );
+        }
         if revived.is_empty() {
             return Ok(());
         }
-        let label = self.desk.label();
         metrics::REORG_REVIVED.add(u64::try_from(revived.len()).unwrap_or(0), &[&label]);
         metrics::TX_TRANSITIONS.add(u64::try_from(revived.len()).unwrap_or(0), &[&label, LineageState::Signed.as_str()]);
         tracing::warn!(
@@ -116,12 +130,11 @@ impl Work {
         Ok(())
     }
 
-    async fn freeze(&self, lane: &Lane, broken: EndBlock) -> Result<(), store::Error> {
-        let reason =
-            format!("{FINALITY_VIOLATED}: block {} with an end of this lane was undone after TX_REORG_LOOKBACK_BLOCKS", broken.number);
+    async fn freeze(&self, lane: &Lane, view: View, what: &str) -> Result<(), store::Error> {
+        let reason = format!("{FINALITY_VIOLATED}: {what} after TX_REORG_LOOKBACK_BLOCKS");
         if store::lanes::freeze(&self.db, self.lane, self.holder, &reason).await? {
             metrics::FINALITY_VIOLATIONS.add(1, &[&self.desk.label(), &lane.signer.to_string()]);
-            tracing::error!(event = "finality_violated", lane = %self.lane, signer = %lane.signer, block = broken.number, hash = %broken.hash,
+            tracing::error!(event = "finality_violated", lane = %self.lane, signer = %lane.signer, head = view.reached, reason,
                 "an end that nothing should undo was undone: the lane is frozen until an operator has looked");
         }
         Ok(())

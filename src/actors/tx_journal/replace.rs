@@ -6,7 +6,7 @@ use crate::domain::fees::TxType;
 use crate::domain::transaction::Unpriced;
 use crate::fail;
 use crate::store::journal::Stored;
-use crate::store::settling::{self, EndBlock, Ended, Loss, Open, Replacement, Settled, Superseded};
+use crate::store::settling::{self, EndBlock, Ended, Loss, Open, Replacement, Settled, Superseded, Undone};
 use crate::store::{self};
 use crate::telemetry::metrics;
 use entity::ids::{LaneId, LineageId, WorkerId};
@@ -150,13 +150,13 @@ impl Handle {
         settling::ends_in(&self.work.db.reader(), lane, blocks, limit).await
     }
 
-    /// Undoes ends; gives the nonces that are signed again.
+    /// Undoes ends.
     ///
     /// # Errors
     /// See [`store::Error`].
-    pub async fn revive(&self, lane: LaneId, holder: WorkerId, orphans: &[LineageId]) -> Result<Vec<LineageId>, store::Error> {
+    pub async fn revive(&self, lane: LaneId, holder: WorkerId, orphans: &[LineageId]) -> Result<Undone, store::Error> {
         if orphans.is_empty() {
-            return Ok(Vec::new());
+            return Ok(Undone::default());
         }
         fail::point("revival.decided");
         let revived = settling::revive(&self.work.db, lane, holder, orphans).await;
@@ -164,7 +164,7 @@ impl Handle {
         revived
     }
 
-    /// The nonces that strangers used up, while that may still be undone.
+    /// The nonces that strangers used up, while that may still be undone, and the highest one that nothing should undo.
     ///
     /// # Errors
     /// See [`store::Error`].

@@ -1,6 +1,6 @@
 -- Gives nonces below the fence that nobody owns to jobs of the service itself, each a transfer of nothing to the signer: whoever used them up was undone by
 -- a reorganisation, and nothing behind them can be mined. Job, nonce, delivery, key and event of each together, and an act on record.
--- Only the holder of the lease writes, and a nonce that has ever had a lineage is left alone. Locks: the lane's row. Served by: lanes_pkey, lineages_one_per_nonce.
+-- Only the holder of the lease writes, and a nonce that has ever had signed bytes is left alone. Locks: the lane's row. Served by: lanes_pkey, lineages_one_per_nonce.
 WITH input AS (
     SELECT * FROM unnest($3::bigint[], $4::uuid[], $5::uuid[], $6::bytea[]) AS t (nonce, job_id, lineage_id, fingerprint)
 ), lane AS (

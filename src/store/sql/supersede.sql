@@ -13,8 +13,7 @@ WITH input AS (
       AND i.hashes = (l.state <> 'allocated')::integer + l.replacements + l.noops
     ORDER BY j.id FOR UPDATE OF j, l, o
 ), ended AS (
-    UPDATE holdfast.lineages l SET state = 'superseded', proof = h.proof::jsonb, updated_at = now(), ended_at = now(),
-        finalized_at = CASE WHEN h.hashes = 0 THEN now() ELSE NULL END
+    UPDATE holdfast.lineages l SET state = 'superseded', proof = h.proof::jsonb, updated_at = now(), ended_at = now()
     FROM held h WHERE l.id = h.lineage_id
 ), moved AS (
     UPDATE holdfast.jobs j SET state = CASE WHEN h.hashes > 0 THEN $8 ELSE $9 END, version = j.version + 1, execution_token = NULL, worker_id = NULL, processing_since = NULL, lineage_id = NULL,

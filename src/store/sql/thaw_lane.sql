@@ -1,6 +1,6 @@
 -- Thaws a frozen lane: ends in blocks that are no longer canonical, and losses whose nonces the chain has not used up any more, are provisional again, so that
 -- the next round of the lane undoes them. The lane settles and gives out no nonce until its signer is opened again. Who did it is on record.
--- Locks: the lane's row, then its lineages. Served by: lanes_pkey, lineages_finalized, lineages_one_per_nonce.
+-- Locks: the lane's row, then its lineages. Served by: lanes_pkey, lineages_finalized, lineages_given_up.
 WITH held AS (
     SELECT id, chain_id, signer, reason FROM holdfast.lanes WHERE id = $1 AND state = 'frozen' FOR UPDATE
 ), blocks AS (
@@ -11,7 +11,7 @@ WITH held AS (
     RETURNING l.id
 ), regained AS (
     UPDATE holdfast.lineages l SET finalized_at = NULL, updated_at = now() FROM held h
-    WHERE l.chain_id = h.chain_id AND l.signer = h.signer AND l.nonce >= $4 AND l.state = 'superseded' AND l.finalized_at IS NOT NULL
+    WHERE l.lane_id = h.id AND l.nonce >= $4 AND l.state = 'superseded' AND l.finalized_at IS NOT NULL
     RETURNING l.id
 ), counted AS (
     -- The guard of the table looks at the lane's state: it is changed only once all of these were.
