@@ -13,9 +13,9 @@ pub const NO_MEMBER: &str = "no_member";
 /// Rounds of a lane between two looks, while it works.
 const ROUNDS: u32 = 4;
 
-/// When a lane was last looked at.
+/// When a lane was last looked at, and whether it was active then.
 #[derive(Debug, Default)]
-pub struct Watch(Mutex<Option<Instant>>);
+pub struct Watch(Mutex<Option<(Instant, bool)>>);
 
 fn is_out(lane: &Lane) -> bool {
     lane.state == LaneState::Paused && lane.reason.as_deref().is_some_and(|why| why.starts_with(NO_MEMBER))
@@ -29,11 +29,14 @@ impl Watch {
     pub async fn watch(&self, db: &Db, desk: &Desk, lane: &Lane) -> Result<(), store::Error> {
         let every = if is_out(lane) { desk.settings.reconcile } else { desk.settings.reconcile * ROUNDS };
         let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if desk.settings.membership.is_none() || last.is_some_and(|at| at.elapsed() < every) {
+        // Whatever let it run again knows nothing of members.
+        let active = lane.state == LaneState::Active;
+        let runs_again = |was_active: bool| active && !was_active;
+        if desk.settings.membership.is_none() || last.is_some_and(|(at, was_active)| at.elapsed() < every && !runs_again(was_active)) {
             return Ok(());
         }
         if look(db, desk, lane).await? {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), active));
         }
         Ok(())
     }

@@ -4,12 +4,14 @@ use super::engine::Engine;
 use super::{Board, Error};
 use crate::clock::SystemClock;
 use crate::config::{self, Config};
-use crate::http::admin::{CheckAsked, Late, RotateAsked, State};
+use crate::http::admin::{CheckAsked, Late, RotateAsked, State, ThawAsked};
 use crate::http::{self, Door};
 use crate::operator::retire::{self, Chains, Proof, Subject};
 use crate::operator::rotate::{self, Rotated};
+use crate::operator::thaw;
 use crate::operator::{self, Desk, Limits};
 use actix_web::dev::ServerHandle;
+use entity::values::Address;
 use metrics_exporter_prometheus::PrometheusHandle;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -93,7 +95,8 @@ pub fn public(config: &Config, engine: &Arc<Engine>) -> Result<Running, Error> {
 pub fn attach(late: &Late, config: &Config, engine: &Arc<Engine>) {
     let desk = Desk::new(engine.db.clone(), Limits::of(config)).knowing(&config.chains);
     let (delivery, chains, actors) = (engine.delivery.clone(), engine.chains.clone(), engine.clone());
-    let (proving, rotating) = (Keeper::new(config, engine), Keeper::new(config, engine));
+    let keeper = Keeper::new(config, engine);
+    let (proving, rotating, thawing) = (keeper.clone(), keeper.clone(), keeper);
     late.fill(State {
         desk,
         retire: Door::new(move |(subject, operator, reason): CheckAsked| {
@@ -103,6 +106,10 @@ pub fn attach(late: &Late, config: &Config, engine: &Arc<Engine>) {
         rotate: Door::new(move |(asked, operator): (RotateAsked, String)| {
             let keeper = rotating.clone();
             async move { keeper.rotate(&asked, &operator).await }
+        }),
+        thaw: Door::new(move |(signer, asked, operator): (Address, ThawAsked, String)| {
+            let keeper = thawing.clone();
+            async move { thaw::thaw(&keeper.desk, (signer, asked.chain_id), &keeper.chains(), asked.dry_run, (&operator, &asked.reason)).await }
         }),
         queue: Door::new(move |()| {
             let delivery = delivery.clone();

@@ -42,6 +42,7 @@ struct Api;
         admin::retire::signer,
         admin::retire::key,
         admin::retire::pool,
+        admin::thaw::thaw,
         admin::workers::list,
         admin::drains::worker,
         admin::drains::worker_back,

@@ -33,11 +33,14 @@ impl Work {
     ) -> Result<Verdicts, store::Error> {
         let mut verdicts = Verdicts::default();
         let said = |class: Class| format!("every endpoint answered {class}");
-        let (about_gas, others): (Vec<_>, Vec<_>) = refused.iter().copied().partition(|(_, class)| class.is_about_gas());
+        let (mut about_gas, others): (Vec<_>, Vec<_>) = refused.iter().copied().partition(|(_, class)| class.is_about_gas());
         verdicts.give_up.extend(others.into_iter().map(|(lineage, class)| (lineage, said(class))));
         if about_gas.is_empty() {
             return Ok(verdicts);
         }
+        // Each block begins elsewhere: some whose estimates nobody answers do not keep the others waiting.
+        let turn = usize::try_from(view.reached % 1_000).unwrap_or_default() * ESTIMATES % about_gas.len();
+        about_gas.rotate_left(turn);
         let classes: HashMap<LineageId, Class> = about_gas.into_iter().take(ESTIMATES).collect();
         let nonces: HashMap<LineageId, &OpenNonce<'_>> = open.iter().map(|one| (one.lineage, one)).collect();
         let ids: Vec<LineageId> = classes.keys().copied().collect();

@@ -11,11 +11,13 @@ pub(super) mod queues;
 pub(super) mod retire;
 pub(super) mod rpc;
 pub(super) mod signers;
+pub(super) mod thaw;
 pub(super) mod transactions;
 pub(super) mod workers;
 
 pub use actors::{Actor, ask};
 pub use retire::{CheckAsked, RotateAsked};
+pub use thaw::ThawAsked;
 
 use super::door::Door;
 use super::problem::{Kind, Problem};
@@ -23,7 +25,8 @@ use crate::operator::queues::Queue;
 use crate::operator::retire::Proof;
 use crate::operator::rotate::Rotated;
 use crate::operator::rpc::Endpoint;
-use crate::operator::{self, Desk};
+use crate::operator::thaw::Thawed;
+use crate::operator::{self, Desk, List};
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
 use actix_web::http::Method;
@@ -31,6 +34,7 @@ use actix_web::http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use actix_web::middleware::{Next, from_fn};
 use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, Route};
+use entity::values::Address;
 use std::future::{Ready, ready};
 use std::sync::{Arc, OnceLock};
 
@@ -48,6 +52,8 @@ pub struct State {
     pub retire: Door<CheckAsked, Result<Proof, operator::Error>>,
     /// Hands a place in a pool over, for the operator who is named.
     pub rotate: Door<(RotateAsked, String), Result<Rotated, operator::Error>>,
+    /// Thaws the lanes of a signer, for the operator who is named.
+    pub thaw: Door<(Address, ThawAsked, String), Result<List<Thawed>, operator::Error>>,
 }
 
 /// The state, once there is one: the admin listener answers for health before Postgres and Redis are there.
@@ -94,6 +100,7 @@ pub const ROUTES: &[Line] = &[
     (Method::GET, "/signers", || web::get().to(signers::list)),
     (Method::POST, "/signers/{signer}/drain", || web::post().to(drains::signer)),
     (Method::POST, "/signers/{signer}/undrain", || web::post().to(drains::signer_back)),
+    (Method::POST, "/signers/{signer}/thaw", || web::post().to(thaw::thaw)),
     (Method::POST, "/signers/{signer}/retire-check", || web::post().to(retire::signer)),
     (Method::POST, "/journal-keys/{id}/retire-check", || web::post().to(retire::key)),
     (Method::POST, "/pools/rotate", || web::post().to(retire::pool)),
