@@ -15,6 +15,7 @@ mod soak;
 mod support;
 
 mod it {
+    mod dead_cases;
     mod delivery_rows;
     mod embedded;
     mod explain_cases;
@@ -30,6 +31,7 @@ mod it {
     mod lost_redis;
     mod membership_cases;
     mod nonces;
+    mod operator_log;
     mod outages;
     mod path;
     mod pool_rows;

@@ -10,6 +10,7 @@ pub mod head;
 pub mod idempotency_key;
 pub mod job;
 pub mod job_attempt;
+pub mod job_resolution;
 pub mod lane;
 pub mod lineage;
 pub mod operator_action;

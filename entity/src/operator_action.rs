@@ -2,6 +2,8 @@
 
 use sea_orm::entity::prelude::*;
 
+use crate::values::Hash;
+
 #[derive(Clone, Debug, PartialEq, Eq, DeriveEntityModel)]
 #[sea_orm(schema_name = "holdfast", table_name = "operator_actions")]
 pub struct Model {
@@ -22,6 +24,12 @@ pub struct Model {
     #[sea_orm(column_type = "Text")]
     pub after: Option<String>,
     pub at: DateTimeUtc,
+    #[sea_orm(column_type = "Text")]
+    pub client: String,
+    /// Its place in the chain.
+    pub position: i64,
+    pub prev_hash: Hash,
+    pub hash: Hash,
 }
 
 #[derive(Copy, Clone, Debug, EnumIter, DeriveRelation)]

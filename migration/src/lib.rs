@@ -23,6 +23,12 @@ pub const MIGRATIONS: &[Migration] = &[
         down: include_str!("sql/0001_coordination.down.sql"),
     },
     Migration { version: 2, name: "lanes", up: include_str!("sql/0002_lanes.up.sql"), down: include_str!("sql/0002_lanes.down.sql") },
+    Migration {
+        version: 3,
+        name: "operators",
+        up: include_str!("sql/0003_operators.up.sql"),
+        down: include_str!("sql/0003_operators.down.sql"),
+    },
 ];
 
 /// The version that this program works with.

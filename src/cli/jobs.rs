@@ -3,12 +3,11 @@
 use super::failure::{Code, Failure};
 use super::output::{answer, answer_with};
 use super::page::{Cell, Page, Tone, cell, maybe, time, toned};
-use super::{Global, drains, retire, session, tx};
+use super::{Global, dead, drains, retire, session, tx};
 use crate::domain::encoding::checksummed;
 use crate::operator::cancel::{Cancelled, cancel};
 use crate::operator::explain_job::{Explanation, OutcomeGroup};
 use crate::operator::jobs::{self, Execution, Filter, Record};
-use crate::operator::replay::{Replayed, replay};
 use crate::operator::{age, explain_job::explain};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Subcommand};
@@ -28,7 +27,9 @@ pub enum Jobs {
     /// Cancel a job; one that owns a nonce by a no-op of that nonce, if it is mined first
     Cancel { id: JobId },
     /// Take dead jobs up again, from their revalidation on
-    Replay {
+    Replay(dead::Replay),
+    /// Note that the deaths of jobs are dealt with; they are kept
+    Resolve {
         #[arg(required = true)]
         ids: Vec<JobId>,
     },
@@ -99,7 +100,8 @@ impl Jobs {
                 answer(global, "jobs.explain", &explanation, |page| explained(page, &explanation))?;
             }
             Self::Cancel { id } => cancelled(global, id)?,
-            Self::Replay { ids } => return replayed(global, &ids),
+            Self::Replay(args) => return dead::replayed(global, &args),
+            Self::Resolve { ids } => return dead::resolved(global, &ids),
             Self::Drain { instance, seconds } => return drains::drain(global, &instance, seconds),
             Self::Undrain { instance } => return drains::undrain(global, &instance),
             Self::SignerDrain { signer, seconds } => return drains::signer_drain(global, signer, seconds),
@@ -160,52 +162,6 @@ fn cancelled(global: &Global, id: JobId) -> Result<(), Failure> {
     answer(global, "jobs.cancel", &json!({ "id": id, "outcome": outcome }), |page| page.line(text))
 }
 
-fn replayed(global: &Global, ids: &[JobId]) -> Result<Code, Failure> {
-    let config = session::config_for_postgres(global)?;
-    let operator = session::operator(&config)?;
-    let attempts = config.queue.as_ref().map_or(ATTEMPTS, |queue| queue.max_attempts);
-    let outcomes = session::at_desk_of(global, &config, async |_, desk| {
-        let mut outcomes = Vec::with_capacity(ids.len());
-        for id in ids {
-            outcomes.push((*id, replay(desk, *id, (operator, &global.reason), attempts).await?));
-        }
-        Ok(outcomes)
-    })?;
-    let told: Vec<_> = outcomes.iter().map(|(id, outcome)| (*id, outcome, why_replayed(*id, *outcome))).collect();
-    let done = told.iter().filter(|(_, outcome, _)| **outcome == Replayed::Done).count();
-    let items: Vec<_> = told.iter().map(|(id, _, (word, text))| json!({ "id": id, "outcome": word, "detail": text })).collect();
-    if done == 0 && told.len() == 1 {
-        let (word, text) = told[0].2.clone();
-        let code = if told[0].1 == &Replayed::Unknown { Code::NotFound } else { Code::Refused };
-        return Err(Failure::new(code, "not replayed", text).by(word).then(format!("holdfast jobs explain {}", told[0].0)));
-    }
-    answer(global, "jobs.replay", &json!({ "items": items, "replayed": done }), |page| {
-        told.iter().for_each(|(_, _, (_, text))| page.line(text.clone()));
-    })?;
-    Ok(if done == told.len() { Code::Done } else { Code::Other(8) })
-}
-
-/// JOB_MAX_ATTEMPTS where no queue is configured beside the command.
-const ATTEMPTS: u32 = 8;
-
-fn why_replayed(id: JobId, outcome: Replayed) -> (&'static str, String) {
-    match outcome {
-        Replayed::Done => ("replayed", format!("job {id} is queued again")),
-        Replayed::Unknown => ("not-found", format!("job {id} does not exist")),
-        Replayed::NotDead(state) => ("not-dead", format!("job {id} is {state}: only a dead job is taken up again")),
-        Replayed::NonceBound => {
-            ("nonce-bound", format!("job {id} has used its nonce up: what was mined at it is its end; submit a new job"))
-        }
-        Replayed::TooEarly { proven_at, head } => (
-            "reorg-lookback",
-            format!(
-                "job {id}: its nonce was used up by a stranger at block {proven_at}, and a reorganisation may still undo that: wait until that is TX_REORG_LOOKBACK_BLOCKS deep (the head is {})",
-                head.map_or_else(|| "unknown".into(), |head| head.to_string())
-            ),
-        ),
-    }
-}
-
 fn too_late(id: JobId, state: JobState) -> Failure {
     let why = format!("job {id} has ended: it is {state}");
     Failure::new(Code::Refused, "not cancelled", why).by("job-ended").then(format!("holdfast jobs explain {id}"))
@@ -240,6 +196,7 @@ fn show(page: &mut Page, record: &Record) {
         ("changed", cell(time(job.updated_at))),
         ("ended", maybe(job.finished_at.map(time))),
         ("error", maybe(error)),
+        ("dealt with", maybe(record.resolution.as_ref().map(|one| format!("{} by {}: {}", time(one.at), one.operator, one.reason)))),
         ("nonce", maybe(nonce)),
         ("hash", maybe(job.transaction.as_ref().and_then(|t| t.hash))),
     ]);

@@ -3,6 +3,7 @@
 
 mod bench;
 mod db;
+mod dead;
 mod demo;
 mod dev;
 mod doctor;
@@ -11,6 +12,7 @@ mod failure;
 mod jobs;
 mod keys;
 mod lanes;
+mod operators;
 mod output;
 mod page;
 mod retire;
@@ -109,6 +111,9 @@ enum Command {
     /// API keys
     #[command(subcommand)]
     Keys(keys::Keys),
+    /// The log of what operators did
+    #[command(subcommand)]
+    Operators(operators::Operators),
     /// Measure: its own API, the raw node and raw Postgres in one run
     Bench(bench::Bench),
     /// The version of the program and of the schema that it works with
@@ -154,6 +159,7 @@ impl Cli {
             Command::Transactions(command) => command.run(global),
             Command::Workers(command) => command.run(global),
             Command::Keys(command) => command.run(global),
+            Command::Operators(command) => command.run(global),
             Command::Bench(command) => command.run(global),
             Command::Version => version::run(global),
             Command::LocalGuard => Ok(Code::Done),
@@ -219,6 +225,11 @@ mod tests {
             &format!("jobs show {id}"),
             &format!("jobs explain {id}"),
             &format!("jobs cancel {id} --operator-id anna --reason test"),
+            &format!("jobs replay {id} --reason test"),
+            "jobs replay --filter error=no_lane,project=web --dry-run",
+            &format!("jobs resolve {id} --reason test"),
+            "operators log --by anna",
+            "operators verify",
             "jobs drain node-1 30",
             "jobs undrain node-1",
             &format!("jobs signer-drain {signer} 120"),

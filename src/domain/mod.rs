@@ -6,6 +6,7 @@ pub mod backoff;
 pub mod ballot;
 pub mod broadcast;
 pub mod calm;
+pub mod chained;
 pub mod encoding;
 pub mod fees;
 pub mod funds;

@@ -2,6 +2,7 @@
 
 use super::transactions::since;
 use super::{Desk, Error, List};
+use crate::store::dead;
 use crate::store::jobs::{self as rows, AttemptView, JobView, Page};
 use chrono::{DateTime, Utc};
 use entity::ids::{ExecutionToken, JobId, WorkerId};
@@ -72,6 +73,15 @@ pub struct Record {
     #[serde(flatten)]
     pub job: Job,
     pub executions: Vec<Execution>,
+    /// How its death was dealt with; null until then, and again once it is taken up again.
+    pub resolution: Option<Resolution>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Resolution {
+    pub operator: String,
+    pub reason: String,
+    pub at: DateTime<Utc>,
 }
 
 /// One execution.
@@ -174,7 +184,9 @@ pub async fn list(desk: &Desk, filter: &Filter<'_>) -> Result<List<Job>, Error> 
 pub async fn show(desk: &Desk, id: JobId) -> Result<Record, Error> {
     let db = desk.reader();
     let ids = [id];
-    let (mut views, attempts) = futures::try_join!(rows::by_ids(&db, &ids, None), rows::attempts(&db, id))?;
+    let (mut views, attempts, resolution) =
+        futures::try_join!(rows::by_ids(&db, &ids, None), rows::attempts(&db, id), dead::resolution(&db, id))?;
+    let resolution = resolution.map(|(operator, reason, at)| Resolution { operator, reason, at });
     let view = views.pop().ok_or_else(|| Error::NotFound { what: "job", id: id.to_string() })?;
-    Ok(Record { job: Job::at(desk.clock.now(), view), executions: attempts.into_iter().map(Execution::from).collect() })
+    Ok(Record { job: Job::at(desk.clock.now(), view), executions: attempts.into_iter().map(Execution::from).collect(), resolution })
 }

@@ -11,6 +11,7 @@ pub mod explain_tx;
 pub mod jobs;
 pub mod ladder;
 pub mod lanes;
+pub mod log;
 pub mod overview;
 pub mod queues;
 pub mod replay;
@@ -53,6 +54,8 @@ pub struct Limits {
     pub waiting: Duration,
     /// One execution.
     pub processing: Duration,
+    /// Executions that a job gets when it is taken up again (JOB_MAX_ATTEMPTS).
+    pub attempts: u32,
 }
 
 impl Default for Limits {
@@ -63,6 +66,7 @@ impl Default for Limits {
             silent: HEARTBEAT * 3,
             waiting: Duration::from_secs(60),
             processing: Duration::from_secs(300),
+            attempts: 8,
         }
     }
 }
@@ -74,7 +78,8 @@ impl Limits {
         let ours = Self::default();
         let stuck = config.chains.iter().map(|chain| chain.stuck).max().unwrap_or(ours.stuck);
         let waiting = config.queue.as_ref().map_or(ours.waiting, |queue| queue.reconcile.saturating_mul(2));
-        Self { stuck, waiting, ..ours }
+        let attempts = config.queue.as_ref().map_or(ours.attempts, |queue| queue.max_attempts);
+        Self { stuck, waiting, attempts, ..ours }
     }
 }
 

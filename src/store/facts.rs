@@ -59,7 +59,7 @@ pub async fn checksums(db: &Reader) -> Result<Vec<(i32, String)>, Error> {
 /// Figures of open work; every one is bounded by a partial index.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// Open jobs by state, and the dead and quarantined ones.
+    /// Open jobs by state, and the dead and quarantined ones that nobody has dealt with.
     pub jobs: Vec<(JobState, i64)>,
     pub oldest_ready: Option<Duration>,
     pub oldest_processing: Option<Duration>,
@@ -78,7 +78,8 @@ fn seconds(value: Option<f64>) -> Option<Duration> {
 /// See [`Error`].
 pub async fn figures(db: &Reader) -> Result<Figures, Error> {
     let states = "SELECT state, count(*) AS n FROM holdfast.jobs WHERE state IN ('pending_batch', 'batched', 'queued', 'processing', 'retry', 'submitted') GROUP BY state
-                  UNION ALL SELECT state, count(*) FROM holdfast.jobs WHERE state IN ('dead', 'quarantined') GROUP BY state";
+                  UNION ALL SELECT j.state, count(*) FROM holdfast.jobs j WHERE j.state IN ('dead', 'quarantined')
+                      AND NOT EXISTS (SELECT 1 FROM holdfast.job_resolutions r WHERE r.job_id = j.id AND r.finished_at = j.finished_at) GROUP BY j.state";
     // One row each from the head of an index, however much is open.
     let ages = "SELECT extract(epoch FROM now() - (SELECT greatest(created_at, run_at) FROM holdfast.jobs
                        WHERE state = 'queued' AND run_at <= now() ORDER BY created_at LIMIT 1))::double precision AS ready,

@@ -5,6 +5,7 @@ pub(super) mod actors;
 pub(super) mod drains;
 pub(super) mod jobs;
 pub(super) mod lanes;
+pub(super) mod operators;
 pub(super) mod overview;
 mod query;
 pub(super) mod queues;
@@ -90,8 +91,12 @@ type Line = (Method, &'static str, fn() -> Route);
 pub const ROUTES: &[Line] = &[
     (Method::GET, "/overview", || web::get().to(overview::overview)),
     (Method::GET, "/jobs", || web::get().to(jobs::list::list)),
+    // Before the path that it would be taken for.
+    (Method::POST, "/jobs/replay", || web::post().to(jobs::dead::many)),
     (Method::GET, "/jobs/{id}", || web::get().to(jobs::get::get)),
     (Method::POST, "/jobs/{id}/cancel", || web::post().to(jobs::cancel::cancel)),
+    (Method::POST, "/jobs/{id}/replay", || web::post().to(jobs::dead::replay)),
+    (Method::POST, "/jobs/{id}/resolve", || web::post().to(jobs::dead::resolve)),
     (Method::GET, "/transactions", || web::get().to(transactions::list)),
     (Method::GET, "/transactions/{id}", || web::get().to(transactions::get)),
     (Method::GET, "/transactions/{id}/explain", || web::get().to(transactions::explain)),
@@ -108,6 +113,8 @@ pub const ROUTES: &[Line] = &[
     (Method::POST, "/workers/{id}/drain", || web::post().to(drains::worker)),
     (Method::POST, "/workers/{id}/undrain", || web::post().to(drains::worker_back)),
     (Method::GET, "/queues", || web::get().to(queues::list)),
+    (Method::GET, "/operators/log", || web::get().to(operators::list)),
+    (Method::GET, "/operators/verify", || web::get().to(operators::verify)),
     (Method::GET, "/rpc", || web::get().to(rpc::list)),
     (Method::GET, "/actors", || web::get().to(actors::list)),
 ];

@@ -1,6 +1,7 @@
 //! Jobs of every project, as operators see them.
 
 pub mod cancel;
+pub mod dead;
 pub mod get;
 pub mod list;
 
