@@ -36,6 +36,7 @@ mod it {
     mod path;
     mod pool_rows;
     mod promotion;
+    mod queue_cases;
     mod release_cases;
     mod reorg_cases;
     mod replacement_cases;

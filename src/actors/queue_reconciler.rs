@@ -10,7 +10,7 @@ use crate::store::{self, Db};
 use crate::telemetry::metrics;
 use chrono::{DateTime, Utc};
 use futures::FutureExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
@@ -32,12 +32,14 @@ struct Work {
     prefix: String,
     recheck: Duration,
     publisher: Wake,
+    /// Whether this process has last seen the queue wanted paused.
+    paused: Arc<Mutex<Option<bool>>>,
 }
 
 /// Starts the actor. `recheck` is QUEUE_RECONCILE_SECONDS.
 #[must_use]
 pub fn start(stage: &Stage, db: Db, delivery: Arc<Delivery>, prefix: &str, recheck: Duration, publisher: Wake) -> Probe {
-    let work = Work { db, delivery, prefix: prefix.to_owned(), recheck, publisher };
+    let work = Work { db, delivery, prefix: prefix.to_owned(), recheck, publisher, paused: Arc::default() };
     let round = move || {
         let work = work.clone();
         async move {
@@ -68,9 +70,16 @@ impl Work {
     /// A Redis without our epoch lost everything: every open delivery becomes due at once instead of at its next check.
     async fn watch_epoch(&self) -> Result<(), store::Error> {
         let Ok(held) = self.delivery.epoch().await else { return Ok(()) };
-        let known = store::outbox::epoch(&self.db, &self.prefix).await?;
+        let wanted = store::outbox::wanted(&self.db, &self.prefix).await?;
+        if let Some(wanted) = wanted {
+            self.pause(wanted.paused).await;
+        }
+        let known = wanted.map(|wanted| wanted.epoch);
         if held.is_some() && held == known {
-            return Ok(());
+            return match wanted.and_then(|wanted| wanted.rebuild_at) {
+                Some(at) => self.rebuild(at).await,
+                None => Ok(()),
+            };
         }
         let planted = match held {
             Some(epoch) => epoch,
@@ -89,6 +98,33 @@ impl Work {
         if store::outbox::start_epoch(&self.db, &self.prefix, Some(known), planted).await? {
             metrics::DELIVERY_EPOCHS.add(1, &[]);
             tracing::warn!(event = "delivery_epoch_changed", deliveries, "Redis lost its data: every open delivery is published again");
+        }
+        Ok(())
+    }
+
+    /// Redis may forget that it is paused, so that is told again in every round; that it is not, once.
+    async fn pause(&self, paused: bool) {
+        let last = *self.paused.lock().unwrap_or_else(PoisonError::into_inner);
+        if !paused && last == Some(false) {
+            return;
+        }
+        let told = if paused { self.delivery.pause_queue().await } else { self.delivery.resume_queue().await };
+        match told {
+            Ok(()) => {
+                *self.paused.lock().unwrap_or_else(PoisonError::into_inner) = Some(paused);
+                if last.is_some() && last != Some(paused) {
+                    tracing::info!(event = "queue_pause", paused, "an operator has the queue taken by nobody, or taken again");
+                }
+            }
+            Err(error) => tracing::debug!(%error, "the pause waits for Redis"),
+        }
+    }
+
+    /// An operator wants all that is open published anew, under the ids that it has.
+    async fn rebuild(&self, at: DateTime<Utc>) -> Result<(), store::Error> {
+        let deliveries = self.republish(at).await?;
+        if store::outbox::rebuilt(&self.db, &self.prefix, at).await? > 0 {
+            tracing::info!(event = "queue_rebuilt", deliveries, "an operator had every open delivery published again");
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
@@ -27,6 +27,9 @@ const CAPACITY: usize = 16_384;
 /// How often the worker tells that it lives, and after how long it counts as dead.
 pub const HEARTBEAT: Duration = Duration::from_secs(3);
 pub const STALE: Duration = Duration::from_secs(15);
+/// Heartbeats between two looks for rows of processes that are gone, and how long such a row is kept.
+const REAP: u32 = 100;
+const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 /// A delivery that Postgres could not be asked about comes again after this.
 const POSTGRES_AWAY: Duration = Duration::from_secs(1);
 /// And one whose job this version cannot read after this, so that a process of the version that can has time to take it.
@@ -80,13 +83,30 @@ pub fn start(stage: &Stage, db: &Db, delivery: &Arc<Delivery>, settings: &config
     };
     let consumer = Arc::new(delivery.consume(options, Arc::new(handler)));
     let (db, held, paused) = (db.clone(), consumer.clone(), Arc::new(AtomicBool::new(false)));
+    let rounds = Arc::new(AtomicU32::new(0));
     let round = move || {
         let (db, held, paused) = (db.clone(), held.clone(), paused.clone());
-        async move { tell(&db, id, &held, &paused).await }.boxed()
+        let reap = rounds.fetch_add(1, Ordering::Relaxed).is_multiple_of(REAP);
+        async move {
+            tell(&db, id, &held, &paused).await;
+            if reap {
+                forget(&db).await;
+            }
+        }
+        .boxed()
     };
     let beat =
         Beat { name: "worker_heartbeat", of: String::new(), every: HEARTBEAT, wake: Wake::default(), round: Arc::new(round) }.start(stage);
     Handle { consumer, probes: vec![beat] }
+}
+
+/// Forgets processes that are long gone.
+async fn forget(db: &Db) {
+    match store::workers::reap(db, KEPT).await {
+        Ok(0) => {}
+        Ok(rows) => tracing::info!(event = "workers_forgotten", rows, "rows of processes that are long gone were taken out"),
+        Err(error) => tracing::warn!(event = "workers_not_forgotten", %error, "the next round takes them out"),
+    }
 }
 
 /// Tells that the worker lives, and does what its row says: one that operators drain takes no more deliveries.

@@ -99,6 +99,7 @@ pub fn attach(late: &Late, config: &Config, engine: &Arc<Engine>) {
     let (proving, rotating, thawing) = (keeper.clone(), keeper.clone(), keeper);
     late.fill(State {
         desk,
+        prefix: config.queue.as_ref().map(|queue| queue.prefix.clone()).unwrap_or_default(),
         retire: Door::new(move |(subject, operator, reason): CheckAsked| {
             let keeper = proving.clone();
             async move { keeper.check(&subject, (&operator, &reason)).await }

@@ -1,50 +1,17 @@
 //! `holdfast jobs drain`, `undrain`, `signer-drain` and `signer-undrain`: mark first, wait second; a wait that runs out leaves the mark.
 
 use super::failure::{Code, Failure};
-use super::output::{Format, answer, note};
+use super::output::answer;
 use super::page::{Page, cell};
+use super::waiting::{Waited, wait};
 use super::{Global, session};
 use crate::domain::encoding::checksummed;
-use crate::operator::drains::{self, LOOK, SIGNER_RUNBOOK, SignerDrain, WORKER_RUNBOOK};
+use crate::operator::drains::{self, SIGNER_RUNBOOK, SignerDrain, WORKER_RUNBOOK};
 use crate::operator::workers::Worker;
 use crate::operator::{age, transactions::Transaction};
 use entity::states::WorkerState;
 use entity::values::Address;
-use std::time::{Duration, Instant};
-
-/// How far a wait came.
-enum Waited<T> {
-    Done(T),
-    Out(T),
-}
-
-/// Looks until `done` or until the time is over; `tell` says on stderr what has changed.
-async fn wait<T, E>(
-    format: Format,
-    within: Duration,
-    first: T,
-    mut look: impl AsyncFnMut() -> Result<T, E>,
-    done: impl Fn(&T) -> bool,
-    tell: impl Fn(&T) -> String,
-) -> Result<Waited<T>, E> {
-    let until = Instant::now() + within;
-    let (mut now, mut told) = (first, String::new());
-    loop {
-        if done(&now) {
-            return Ok(Waited::Done(now));
-        }
-        let text = tell(&now);
-        if text != told {
-            note(format, &text);
-            told = text;
-        }
-        if Instant::now() >= until {
-            return Ok(Waited::Out(now));
-        }
-        tokio::time::sleep(LOOK).await;
-        now = look().await?;
-    }
-}
+use std::time::Duration;
 
 pub fn drain(global: &Global, instance: &str, seconds: u64) -> Result<Code, Failure> {
     let config = session::config_for_postgres(global)?;

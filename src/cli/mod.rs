@@ -15,12 +15,14 @@ mod lanes;
 mod operators;
 mod output;
 mod page;
+mod queue;
 mod retire;
 mod serve;
 mod session;
 mod status;
 mod tx;
 mod version;
+mod waiting;
 mod workers;
 
 use crate::local;
@@ -108,6 +110,9 @@ enum Command {
     /// Processes that execute jobs
     #[command(subcommand)]
     Workers(workers::Workers),
+    /// The queue in Redis
+    #[command(subcommand)]
+    Queue(queue::Commands),
     /// API keys
     #[command(subcommand)]
     Keys(keys::Keys),
@@ -158,6 +163,7 @@ impl Cli {
             Command::Lanes(command) => command.run(global),
             Command::Transactions(command) => command.run(global),
             Command::Workers(command) => command.run(global),
+            Command::Queue(command) => command.run(global),
             Command::Keys(command) => command.run(global),
             Command::Operators(command) => command.run(global),
             Command::Bench(command) => command.run(global),
@@ -230,6 +236,10 @@ mod tests {
             &format!("jobs resolve {id} --reason test"),
             "operators log --by anna",
             "operators verify",
+            "queue stats",
+            "queue pause --reason test",
+            "queue resume --reason test",
+            "queue rebuild 60 --reason test",
             "jobs drain node-1 30",
             "jobs undrain node-1",
             &format!("jobs signer-drain {signer} 120"),

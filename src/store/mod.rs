@@ -21,6 +21,7 @@ pub mod operator_log;
 pub mod outbox;
 pub mod owner;
 mod places;
+pub mod queues;
 mod reach;
 pub mod retirement;
 pub mod settling;

@@ -136,13 +136,38 @@ pub async fn note_loss(db: &Db, prefix: &str, old: Uuid, new: Uuid) -> Result<Op
     rows.first().map(|row| Ok(row.try_get("", "lost_at")?)).transpose()
 }
 
-/// The epoch that Redis under `prefix` must show.
+/// What the queue under a prefix must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The epoch that Redis must show.
+    pub epoch: Uuid,
+    /// Nobody takes deliveries.
+    pub paused: bool,
+    /// Every delivery that was published before is to be published again.
+    pub rebuild_at: Option<DateTime<Utc>>,
+}
+
+/// What the queue under `prefix` must be; None: it has never begun.
 ///
 /// # Errors
 /// See [`Error`].
-pub async fn epoch(db: &Db, prefix: &str) -> Result<Option<Uuid>, Error> {
-    let rows = db.rows("epoch", "SELECT epoch FROM holdfast.delivery_epochs WHERE prefix = $1", vec![prefix.into()]).await?;
-    rows.first().map(|row| Ok(row.try_get("", "epoch")?)).transpose()
+pub async fn wanted(db: &Db, prefix: &str) -> Result<Option<Wanted>, Error> {
+    let sql = "SELECT epoch, paused_at IS NOT NULL AS paused, rebuild_at FROM holdfast.delivery_epochs WHERE prefix = $1";
+    let rows = db.rows("wanted_queue", sql, vec![prefix.into()]).await?;
+    rows.first()
+        .map(|row| {
+            Ok(Wanted { epoch: row.try_get("", "epoch")?, paused: row.try_get("", "paused")?, rebuild_at: row.try_get("", "rebuild_at")? })
+        })
+        .transpose()
+}
+
+/// Notes that what was asked for at `rebuild_at` is done; a later wish stays.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn rebuilt(db: &Db, prefix: &str, rebuild_at: DateTime<Utc>) -> Result<u64, Error> {
+    let sql = "UPDATE holdfast.delivery_epochs SET rebuild_at = NULL WHERE prefix = $1 AND rebuild_at = $2";
+    db.execute("rebuilt", sql, vec![prefix.into(), rebuild_at.into()]).await
 }
 
 /// Replaces the epoch if it still is `old`; says whether this caller did.

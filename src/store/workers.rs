@@ -62,6 +62,20 @@ pub async fn heartbeat(db: &Db, id: WorkerId, processing: usize, paused: bool, s
     rows.first().map(|row| Ok(row.try_get("", "state")?)).transpose()
 }
 
+/// Takes out rows of processes that have not been heard of for `after` and that nothing refers to: no job that is being executed, no lane. At
+/// most 100.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn reap(db: &Db, after: Duration) -> Result<u64, Error> {
+    let sql = "DELETE FROM holdfast.workers WHERE id IN (
+                   SELECT w.id FROM holdfast.workers w WHERE w.state IN ('stopped', 'stale') AND w.heartbeat_at < now() - $1::bigint * interval '1 s'
+                   AND NOT EXISTS (SELECT 1 FROM holdfast.jobs j WHERE j.worker_id = w.id AND j.state = 'processing')
+                   AND NOT EXISTS (SELECT 1 FROM holdfast.lanes l WHERE l.lease_holder = w.id AND l.lease_until > now())
+                   ORDER BY w.id LIMIT 100 FOR UPDATE OF w SKIP LOCKED)";
+    db.execute("reap_workers", sql, vec![i64::try_from(after.as_secs()).unwrap_or(i64::MAX).into()]).await
+}
+
 /// Moves a worker along its life: draining, drained, stopped.
 ///
 /// # Errors

@@ -31,7 +31,8 @@ async fn many(jobs: usize) -> (World, Arc<Instance>, Vec<String>) {
     let world = World::start().await;
     let engine = world.engine().await;
     let ids = world.accept_records(&engine, jobs).await;
-    let kill = "WITH gone AS (UPDATE holdfast.jobs SET state = 'dead', version = version + 1, finished_at = now(), error_title = 'It is broken',
+    let kill =
+        "WITH gone AS (UPDATE holdfast.jobs SET state = 'dead', version = version + 1, finished_at = now(), error_title = 'It is broken',
                     error_type = CASE WHEN abs(hashtext(id::text)) % 3 = 0 THEN 'other' ELSE 'broken' END RETURNING id, version
                 ), told AS (INSERT INTO holdfast.stream_events (domain, key, version, type) SELECT 'job', id, version, 'dead' FROM gone)
                 UPDATE holdfast.outbox o SET next_at = NULL FROM gone g WHERE g.id = o.job_id";

@@ -466,6 +466,32 @@ async fn exe_05_every_attempt_of_a_job_is_shown_and_stays_as_it_was_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn exe_08_rows_of_processes_that_are_long_gone_are_taken_out_once_no_job_is_theirs() {
+    let world = World::with(Setup::default().with("RPC_TIMEOUT_MILLISECONDS", 20_000).with("QUEUE_LOCK_SECONDS", 10)).await;
+    let engine = world.engine().await;
+    let (holder, id) = held(&world, &engine, &[("INSTANCE_ID", "holder")]).await;
+    let idle = world.serve("relayer", &[("INSTANCE_ID", "idle")]).await;
+    let recent = world.serve("relayer", &[("INSTANCE_ID", "recent")]).await;
+    for process in [&holder, &idle, &recent] {
+        process.kill9();
+    }
+    let old = "UPDATE holdfast.workers SET state = 'stale', heartbeat_at = now() - interval '8 days' WHERE instance IN ('holder', 'idle')";
+    sqlx::query(old).execute(&world.pool).await.unwrap();
+    let left = async || world.rows("SELECT instance FROM holdfast.workers WHERE instance NOT LIKE 'next%' ORDER BY 1").await;
+    assert_eq!(left().await, ["holder", "idle", "recent"]);
+    let next = world.serve("relayer", &[("INSTANCE_ID", "next-1")]).await;
+    eventually("the idle one is forgotten", SOON, async || left().await == ["holder", "recent"]).await;
+    world.providers.iter().for_each(|provider| provider.heal());
+    world.until_state(&id, "completed").await;
+    next.kill9();
+    world.serve("relayer", &[("INSTANCE_ID", "next-2")]).await;
+    eventually("and so is the one that held the job", SOON, async || left().await == ["recent"]).await;
+    let shown = command::data(&world, &["jobs", "show", &id]).await;
+    assert_eq!(shown["executions"].as_array().map(Vec::len), Some(2), "what it did stays on record: {shown:#}");
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exe_06_each_process_is_on_record_with_what_it_holds_its_drain_and_its_heartbeat() {
     let world = World::with(Setup::default().with("RPC_TIMEOUT_MILLISECONDS", 20_000)).await;
     let engine = world.engine().await;

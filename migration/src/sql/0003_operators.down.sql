@@ -5,3 +5,4 @@ ALTER TABLE holdfast.operator_actions DROP CONSTRAINT operator_actions_one_chain
 DROP FUNCTION holdfast.chain_operator_action();
 DROP FUNCTION holdfast.chained(text[]);
 DROP TABLE holdfast.job_resolutions;
+ALTER TABLE holdfast.delivery_epochs DROP COLUMN paused_at, DROP COLUMN rebuild_at;

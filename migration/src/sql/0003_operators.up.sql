@@ -10,6 +10,11 @@ CREATE TABLE holdfast.job_resolutions (
     PRIMARY KEY (job_id, finished_at)
 );
 
+-- What operators want of the queue under a prefix. Here and not in Redis, which may forget it.
+ALTER TABLE holdfast.delivery_epochs
+    ADD COLUMN paused_at  timestamptz,
+    ADD COLUMN rebuild_at timestamptz;
+
 -- The parts, each with its length in bytes before it, so that nothing can move from one to its neighbour; - stands for none.
 CREATE FUNCTION holdfast.chained(parts text[]) RETURNS bytea LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog AS $$
     SELECT sha256(convert_to(string_agg(coalesce(octet_length(part) || ':' || part, '-'), '' ORDER BY place), 'UTF8'))

@@ -43,6 +43,8 @@ use std::sync::{Arc, OnceLock};
 #[derive(Clone)]
 pub struct State {
     pub desk: Desk,
+    /// QUEUE_PREFIX.
+    pub prefix: String,
     /// The queue in Redis.
     pub queue: Door<(), Result<Queue, operator::Error>>,
     /// The endpoints of every chain, the worst first.
@@ -113,6 +115,9 @@ pub const ROUTES: &[Line] = &[
     (Method::POST, "/workers/{id}/drain", || web::post().to(drains::worker)),
     (Method::POST, "/workers/{id}/undrain", || web::post().to(drains::worker_back)),
     (Method::GET, "/queues", || web::get().to(queues::list)),
+    (Method::POST, "/queues/pause", || web::post().to(queues::pause)),
+    (Method::POST, "/queues/resume", || web::post().to(queues::resume)),
+    (Method::POST, "/queues/rebuild", || web::post().to(queues::rebuild)),
     (Method::GET, "/operators/log", || web::get().to(operators::list)),
     (Method::GET, "/operators/verify", || web::get().to(operators::verify)),
     (Method::GET, "/rpc", || web::get().to(rpc::list)),

@@ -1,5 +1,5 @@
 -- Notes that the deaths of jobs are dealt with; the jobs stay what they are. The operator's rows are written in the same statement.
--- Locks: jobs, in the order of id. Served by: jobs_pkey, job_resolutions_pkey.
+-- Locks: jobs, in the order of id. Served by: jobs_pkey.
 WITH held AS (
     SELECT j.id, j.state, j.finished_at FROM holdfast.jobs j WHERE j.id = ANY ($1::uuid[]) ORDER BY j.id FOR UPDATE OF j
 ), noted AS (
