@@ -20,6 +20,7 @@ mod it {
     mod embedded;
     mod explain_cases;
     mod fee_cases;
+    mod field_cases;
     mod first_steps;
     mod funds_cases;
     mod gap_cases;
