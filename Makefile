@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help tools build demo dev test soak lint check-alerts bench clean-tools
+.PHONY: help tools build demo dev test soak chaos lint check-alerts bench clean-tools
 
 CARGO ?= cargo
 # What a target passes on to the program: make demo ARGS='--jobs 1000'
@@ -40,6 +40,10 @@ test: ## everything that must hold before a change lands: lint, all tests, alert
 soak: tools ## ten minutes of everything that can go wrong at once; SOAK_SECONDS, SOAK_SEED
 	$(call say,soak)
 	$(CARGO) test --test holdfast --locked -- --ignored --exact soak::long --nocapture
+
+chaos: tools ## ten minutes of operators at work while processes die; CHAOS_SECONDS, CHAOS_SEED
+	$(call say,chaos)
+	$(CARGO) test --test holdfast --locked -- --ignored --exact chaos::long --nocapture
 
 lint: ## formatting and clippy, warnings denied
 	$(call say,formatting)

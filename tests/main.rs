@@ -5,6 +5,7 @@
 #![allow(dead_code)]
 
 mod architecture;
+mod chaos;
 mod lifecycle;
 mod observability;
 mod properties;

@@ -1,6 +1,5 @@
 //! The callers: a steady flow of jobs, each submitted under its key until it is accepted, some of them cancelled.
 
-use super::Plan;
 use crate::simulation::rng::Rng;
 use crate::support::world::World;
 use serde_json::{Value, json};
@@ -14,13 +13,13 @@ pub struct Accepted {
 }
 
 pub struct Load {
-    plan: Plan,
+    jobs_a_second: u64,
     dice: Rng,
 }
 
 impl Load {
-    pub const fn new(plan: Plan, dice: Rng) -> Self {
-        Self { plan, dice }
+    pub const fn new(jobs_a_second: u64, dice: Rng) -> Self {
+        Self { jobs_a_second, dice }
     }
 
     /// Until told to stop. The address is that of the engine, whichever process that is.
@@ -28,7 +27,7 @@ impl Load {
         let mut accepted = Accepted::default();
         let (began, mut due) = (Instant::now(), 0);
         while !stop.load(Ordering::Relaxed) {
-            let wanted = began.elapsed().as_millis() as u64 * self.plan.jobs_a_second / 1_000;
+            let wanted = began.elapsed().as_millis() as u64 * self.jobs_a_second / 1_000;
             if wanted <= due {
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 continue;

@@ -5,7 +5,7 @@
 
 mod chain;
 mod faults;
-mod load;
+pub mod load;
 
 use crate::simulation::rng::Rng;
 use crate::support::anvil::Mining;
@@ -62,8 +62,11 @@ async fn run(plan: Plan) {
     let mut processes = Processes::start(&world, &others).await;
     let (stop, began) = (AtomicBool::new(false), Instant::now());
     let mut dice = Rng::new(plan.seed);
-    let (blocks, load, faults) =
-        (Blocks::new(plan, Rng::new(dice.next())), Load::new(plan, Rng::new(dice.next())), Faults::new(plan, Rng::new(dice.next())));
+    let (blocks, load, faults) = (
+        Blocks::new(plan, Rng::new(dice.next())),
+        Load::new(plan.jobs_a_second, Rng::new(dice.next())),
+        Faults::new(plan, Rng::new(dice.next())),
+    );
     let engine = processes.engine_address();
     let end = async {
         while began.elapsed() < plan.lasts {
@@ -143,7 +146,7 @@ async fn report(world: &World, plan: Plan, accepted: &Accepted, seen: &mut Seen,
     );
 }
 
-fn number(name: &str, otherwise: u64) -> u64 {
+pub fn number(name: &str, otherwise: u64) -> u64 {
     std::env::var(name).ok().map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
 }
 
