@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help tools build demo dev test soak chaos lint check-alerts bench clean-tools
+.PHONY: help tools build demo dev test test-ops soak chaos lint check-alerts check-chart bench clean-tools
 
 CARGO ?= cargo
 # What a target passes on to the program: make demo ARGS='--jobs 1000'
@@ -31,11 +31,13 @@ dev: tools ## the whole service with its own Postgres, Redis and EVM node
 
 test: ## everything that must hold before a change lands: lint, all tests, alert rules
 	$(call say,tools)
-	@scripts/tools.sh postgres redis anvil promtool hardhat ethereumjs
+	@scripts/tools.sh postgres redis anvil promtool hardhat ethereumjs helm kubernetes-validate
 	@$(MAKE) --no-print-directory lint
 	$(call say,tests)
 	$(CARGO) test --workspace --locked
-	@$(MAKE) --no-print-directory check-alerts
+	@$(MAKE) --no-print-directory test-ops
+
+test-ops: check-alerts check-chart ## what watches and ships the service: alert rules, Helm chart
 
 soak: tools ## ten minutes of everything that can go wrong at once; SOAK_SECONDS, SOAK_SEED
 	$(call say,soak)
@@ -55,6 +57,11 @@ check-alerts: ## the alert rules, and their unit tests
 	$(call say,alert rules)
 	@scripts/tools.sh promtool
 	@scripts/promtool.sh
+
+check-chart: ## the Helm chart, rendered by helm 3 and 4 over a matrix of values and held against the schemas of Kubernetes
+	$(call say,Helm chart)
+	@scripts/tools.sh helm kubernetes-validate
+	@scripts/chart.sh
 
 bench: tools ## load against the service, the raw node and raw Postgres, optimised (the first build takes about ten minutes)
 	$(call say,bench)

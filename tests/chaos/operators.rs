@@ -84,6 +84,9 @@ impl Operators {
         let more: Vec<(&str, &str)> = self.chain.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let (code, told) = command::run(world, &[arguments, &["--reason", "chaos"]].concat(), &more).await;
         assert!(ANSWERS.contains(&code), "{arguments:?} exits with {code}: {told}");
+        if code == 7 {
+            eprintln!("chaos: {arguments:?} is answered with: {}", told.replace('\n', " "));
+        }
         code
     }
 
