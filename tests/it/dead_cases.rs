@@ -156,7 +156,7 @@ async fn dlq_06_a_run_that_is_killed_goes_on_where_it_was_and_takes_no_job_up_tw
     let environment = [("DATABASE_URL", world.setting("DATABASE_URL").to_owned()), ("OPERATOR_ID", "tester".to_owned())];
     let environment = environment.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     let arguments = ["jobs", "replay", "--filter", "dead", "--yes", "--reason", "mended", "--per-second", "20"];
-    let process = Process::spawn("replay", HOLDFAST, &arguments, &environment);
+    let process = Process::spawn("replay", HOLDFAST, arguments, &environment);
     eventually("a piece is done", SOON, async || world.count("jobs WHERE state = 'queued'").await >= 100).await;
     process.kill9();
     assert_eq!(world.count("jobs WHERE state = 'queued'").await, 100, "in whole pieces");
