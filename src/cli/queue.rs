@@ -4,9 +4,8 @@ use super::failure::{Code, Failure};
 use super::output::answer;
 use super::page::{Page, Tone, cell, maybe, time, toned};
 use super::{Global, session, waiting};
-use crate::delivery::Delivery;
+use crate::operator::age;
 use crate::operator::queues::{self, Queue, Wish};
-use crate::operator::{self, age};
 use clap::Subcommand;
 use serde_json::json;
 use std::time::Duration;
@@ -44,9 +43,7 @@ fn stats(global: &Global) -> Result<Code, Failure> {
     let (wish, redis) = session::at_desk_of(global, &config, async |config, desk| {
         let wish = queues::wish(desk, prefix.as_deref()).await?;
         let Some(settings) = &config.queue else { return Ok((wish, None)) };
-        let connected = Delivery::connect(settings, &config.service.instance_id);
-        let delivery = connected.map_err(|error| operator::Error::Unavailable(error.to_string()))?;
-        Ok((wish, Some(queues::view(&delivery).await?)))
+        Ok((wish, Some(queues::view_at(settings, &config.service.instance_id).await?)))
     })?;
     answer(global, "queue.stats", &json!({ "wanted": wish, "redis": redis }), |page| told(page, &wish, redis.as_ref()))?;
     Ok(Code::Done)

@@ -2,6 +2,7 @@
 
 use super::cancel::check;
 use super::{Desk, Error, seconds};
+use crate::config;
 use crate::delivery::Delivery;
 use crate::store::audited::Operator;
 use crate::store::queues as rows;
@@ -43,6 +44,15 @@ pub async fn view(delivery: &Delivery) -> Result<Queue, Error> {
         used_memory: facts.used_memory,
         max_memory: facts.max_memory,
     })
+}
+
+/// The same beside the service, by a connection of its own.
+///
+/// # Errors
+/// `Unavailable` while Redis is.
+pub async fn view_at(settings: &config::Queue, instance: &str) -> Result<Queue, Error> {
+    let delivery = Delivery::connect(settings, instance).map_err(|error| Error::Unavailable(error.to_string()))?;
+    view(&delivery).await
 }
 
 /// What operators want of a queue, and how far that is.

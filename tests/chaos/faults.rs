@@ -81,12 +81,12 @@ pub struct Done {
 pub struct Faults {
     plan: Plan,
     dice: Rng,
-    standby: Option<Standby>,
+    standby: Option<Arc<Standby>>,
     promoted: bool,
 }
 
 impl Faults {
-    pub const fn new(plan: Plan, dice: Rng, standby: Option<Standby>) -> Self {
+    pub fn new(plan: Plan, dice: Rng, standby: Option<Arc<Standby>>) -> Self {
         Self { plan, dice, standby, promoted: false }
     }
 

@@ -17,6 +17,7 @@ use crate::support::{command, invariants};
 use faults::{Done, Faults, Processes};
 use operators::{Acts, Operators};
 use sqlx::postgres::PgPoolOptions;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,7 @@ async fn run(plan: Plan) {
         ..Setup::default()
     };
     let mut world = World::with(setup.with("TX_REORG_LOOKBACK_BLOCKS", 6).with("LOG_LEVEL", "info")).await;
-    let standby = if plan.promotion.is_some() { Some(Standby::of(world.servers()).await) } else { None };
+    let standby = if plan.promotion.is_some() { Some(Arc::new(Standby::of(world.servers()).await)) } else { None };
     // The test looks through the same door as the service, so that it finds the new writer as well.
     let port = world.postgres.as_ref().expect("a proxy").port;
     let door = operators::through(&world.database.owner, port);
@@ -58,7 +59,7 @@ async fn run(plan: Plan) {
     let mut operators = Operators::new(plan, Rng::new(dice.next()), &world);
     // It gives up its place before it has ever sent anything, so that its proof needs no week of waiting.
     operators.rest_a_signer(&world).await;
-    let (load, faults) = (Load::new(plan.jobs_a_second, Rng::new(dice.next())), Faults::new(plan, Rng::new(dice.next()), standby));
+    let (load, faults) = (Load::new(plan.jobs_a_second, Rng::new(dice.next())), Faults::new(plan, Rng::new(dice.next()), standby.clone()));
     let (stop, began) = (AtomicBool::new(false), Instant::now());
     let engine = processes.engine_address();
     let end = async {
@@ -86,6 +87,8 @@ async fn run(plan: Plan) {
     }
     report(&world, plan, &accepted, &done, &acts, &processes).await;
     world.finish_open().await;
+    // The new writer ends with it.
+    drop(standby);
 }
 
 async fn report(world: &World, plan: Plan, accepted: &Accepted, done: &Done, acts: &Acts, processes: &Processes) {
