@@ -119,8 +119,9 @@ async fn dlq_06_many_are_taken_up_only_after_a_look_a_yes_and_a_reason() {
         "INSERT INTO holdfast.lineages (id, job_id, lane_id, chain_id, signer, nonce, call_hash, to_address, value, data, gas_limit, state)
                 SELECT gen_random_uuid(), j.id, l.id, l.chain_id, l.signer, 9999, sha256('x'), j.to_address, 0, '', 21000, 'allocated'
                 FROM holdfast.lanes l, holdfast.jobs j WHERE j.error_type = 'other' LIMIT 1";
-    world.serve("relayer", &[("QUEUE_CONCURRENCY", "1")]).await;
-    world.until_final(SOON).await;
+    let relayer = world.serve("relayer", &[]).await;
+    world.until_final(SOON * 3).await;
+    relayer.kill9();
     assert_eq!(sqlx::query(live).execute(&world.pool).await.unwrap().rows_affected(), 1);
     let dry = admin(&world, &engine, "jobs/replay", json!({ "dry_run": true, "reason": "look" })).await.1;
     let (left, until) = (250 - broken, dry["until"].clone());
